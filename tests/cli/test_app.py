@@ -163,6 +163,11 @@ def test_plugin_has_the_commands_for_clusters_and_not_those_of_the_service() -> 
             "error: settings file /no/such/file: No such file or directory",
         ),
         (["nothing"], "error: no such command 'nothing'"),
+        (
+            ["-n", "ml", "why"],
+            "error: no such option: -n\nOptions stand after the command: dra-extender COMMAND -n\nSee ",
+        ),
+        (["config", "-o", "json"], "Options stand after the command: dra-extender config COMMAND -o\nSee "),
     ],
 )
 def test_a_wrong_flag_or_file_gives_a_sentence_and_status_2(arguments: list[str], said: str) -> None:

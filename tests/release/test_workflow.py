@@ -75,7 +75,12 @@ def test_nothing_is_published_before_the_tests_have_passed(release: dict[str, An
 
 
 def test_what_dependabot_renews_is_there() -> None:
-    reads = {"github-actions": ".github/workflows", "docker": "Dockerfile", "gomod": "go.mod"}
+    reads = {
+        "github-actions": ".github/workflows",
+        "docker": "Dockerfile",
+        "gomod": "go.mod",
+        "npm": "package-lock.json",
+    }
     updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
     assert {each["package-ecosystem"] for each in updates} == set(reads)
     for each in updates:

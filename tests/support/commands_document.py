@@ -25,9 +25,9 @@ the program by `make generate`.
 | 2 | no answer: the command line, a setting or a file cannot be used, a port is taken, or the cluster cannot be read or changed |
 | 130 | stopped by Ctrl+C before there was an answer |
 
-What went wrong is on standard error, in lines that begin with `error: `. Manifests, settings, policies and
-snapshots are read from standard input if the file is called `-` (not `demo --policy`). If nobody reads an answer to its end
-(`| head -1`), the exit status is 1 and nothing is said.
+What went wrong is on standard error, in lines that begin with `error: `; `serve` writes it to its log once it listens. Manifests,
+settings, policies and snapshots are read from standard input if the file is called `-` (not `demo --policy`). If nobody reads an
+answer to its end (`| head -1`), the exit status is 1 and nothing is said.
 """
 
 _HEAD: Final = "| argument or option | meaning |\n|---|---|"

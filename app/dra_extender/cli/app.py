@@ -86,6 +86,9 @@ def _print_error(problem: typer.TyperException) -> int:
     complain((text if text[1:2].isupper() else text[:1].lower() + text[1:]).replace("Value error, ", "", 1).rstrip("."))
     context = getattr(problem, "ctx", None)
     if context is not None:
+        option = getattr(problem, "option_name", "")
+        if option and isinstance(context.command, TyperGroup):
+            sys.stderr.write(f"Options stand after the command: {context.command_path} COMMAND {option}\n")
         sys.stderr.write(f"See '{context.command_path} --help' for usage.\n")
     return _REFUSED
 
