@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import typer
 from dra_extender.cli.app import OF_THE_SERVICE, app
-from dra_extender.cli.command_help import called, help_record
+from dra_extender.cli.command_help import EXIT_STATUSES, called, help_record
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
 _BEGIN: Final = """\
@@ -20,10 +20,7 @@ the program by `make generate`.
 
 | exit status | meaning for all commands |
 |---|---|
-| 0 | answered, done, or stopped on request |
-| 1 | the answer is bad news: what was asked about does not exist, or a check found something |
-| 2 | no answer: the command line, a setting or a file cannot be used, a port is taken, or the cluster cannot be read or changed |
-| 130 | stopped by Ctrl+C before there was an answer |
+{statuses}
 
 What went wrong is on standard error, in lines that begin with `error: `; `serve` writes it to its log once it listens. Manifests,
 settings, policies and snapshots are read from standard input if the file is called `-` (not `demo --policy`). If nobody reads an
@@ -45,7 +42,8 @@ def document() -> str:
     rows = {name: _rows(name, command) for name, command in commands}
     shared = _shared(list(rows.values()))
     sections = [_section(name, command, rows[name], shared) for name, command in commands]
-    return "\n".join([_BEGIN, _SHARED, "", _HEAD, *shared, "", *sections])
+    statuses = "\n".join(f"| {status} | {meaning} |" for status, meaning in EXIT_STATUSES.items())
+    return "\n".join([_BEGIN.format(statuses=statuses), _SHARED, "", _HEAD, *shared, "", *sections])
 
 
 def _rows(name: str, command: Any) -> list[str]:

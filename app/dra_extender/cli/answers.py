@@ -30,11 +30,7 @@ _LONGEST_ERROR: Final = 4_000
 
 
 class ExitStatus(IntEnum):
-    """The exit status of a command that answers a question.
-
-    `NEGATIVE`: the answer is bad news: what was asked about does not exist, or a check has findings.  `UNKNOWN`: there is no
-    answer: the command line, a setting or a file cannot be used, or the cluster cannot be read.
-    """
+    """The exit status of a command; see EXIT_STATUSES."""
 
     ANSWERED = 0
     NEGATIVE = 1

@@ -7,10 +7,17 @@ from typing import Any, Final
 
 from typer.core import TyperArgument, TyperCommand
 
-EXIT_STATUS: Final = (
-    "Exit status: 0 answered, done, or stopped on request; 1 the answer is bad news; 2 the command line, a setting or a file "
-    "cannot be used, or the cluster cannot be read."
+EXIT_STATUSES: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        0: "answered, done, or stopped on request",
+        1: "the answer is bad news: what was asked about does not exist, or a check found something",
+        2: "no answer: the command line, a setting or a file cannot be used, a port is taken, or the cluster cannot be read or "
+        "changed",
+        130: "stopped by Ctrl+C before there was an answer",
+    }
 )
+"""What the exit status of each command means."""
+EXIT_STATUS: Final = f"Exit status: {'; '.join(f'{status} {meaning}' for status, meaning in EXIT_STATUSES.items())}."
 PROGRAM: Final = "PROGRAM"
 """Stands in examples for the program as it was called."""
 CLUSTER_PANEL: Final = "Options for reading a cluster"
