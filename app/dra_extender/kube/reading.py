@@ -121,7 +121,7 @@ class ClusterFollower:
     async def start(self, sinks: Mapping[str, EventSink], namespace: str | None = None) -> None:
         """Connect and begin to watch the kinds that have a sink, by plural name.
 
-        `namespace` is followed alone if the account may not list a kind in all of them; None: that of the context.
+        only `namespace` is followed if the account may not list a kind in all of them; None: that of the context.
 
         Raises:
             ConfigurationError: there is no usable kubeconfig.

@@ -126,7 +126,7 @@ class ClaimIndex:
     def for_extended_resources(self, namespace: str, pod_uid: str) -> tuple[ClaimRecord, ...]:
         """Return the claims for the extended resources of this pod; more than one only after a failure.
 
-        A claim names its owner by UID alone, and its author may name any.  Only an owner in the same namespace counts.
+        A claim names its owner only by UID, and its author may name any.  Only an owner in the same namespace counts.
         """
         return tuple(self._by_uid[claim] for claim in self._extended.claims_of((namespace, pod_uid)))
 

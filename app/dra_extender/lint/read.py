@@ -271,7 +271,7 @@ class _Reader:
         }
         for index, request in enumerate(list_at(self._item, requests)):
             if str(value_at(request, ("name",))) in constrained:
-                # What a constraint asks of one alternative alone, another may satisfy.
+                # What a constraint asks only of one alternative, another may satisfy.
                 continue
             path = (*requests, index, "firstAvailable")
             fewest: dict[bytes, tuple[int, str]] = {}

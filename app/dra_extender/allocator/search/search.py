@@ -248,7 +248,7 @@ CLAIM_END: Final = ClaimEnd()
 
 
 class NogoodFrame:
-    """Records a nogood when a request fails; TOO_MANY does not depend on the state alone and is not recorded."""
+    """Records a nogood when a request fails; TOO_MANY does not depend only on the state and is not recorded."""
 
     __slots__ = ("_key", "_nogoods")
 

@@ -44,7 +44,7 @@ _REPORTED_KINDS: Final = (
     ReasonKind.DEVICES,
 )
 _OPEN, _CLOSED, _WITHOUT_DEVICES, _EXCLUDED = range(4)
-"""Ranks of nodes, the closest first: devices alone keep the pod away; the node is closed; it has no such device; affinity
+"""Ranks of nodes, the closest first: only devices keep the pod away; the node is closed; it has no such device; affinity
 excludes it."""
 _NO_DEVICES: Final = frozenset({Code.NO_MATCH, Code.OTHER_NODE, Code.NO_DEVICES})
 

@@ -72,7 +72,7 @@ class Reasons:
     ) -> None:
         """Find the reasons in a result, and evaluate the pod again for alternatives and requests of which it does not speak.
 
-        `trials`: those of changes that have been made already; of such a pod the result alone counts.  `names_pod`: texts say
+        `trials`: those of changes that have been made already; of such a pod only the result counts.  `names_pod`: texts say
         whose claims they are about, because it is not the pod that was asked about.
         """
         self._view = view

@@ -65,7 +65,7 @@ class Trials:
             self._left += before - share
 
     def first_that_helps(self, changes: Iterable[ProposedChange | None], nodes: Sequence[str]) -> NextStep | None:
-        """Return the first of these changes after which the pod fits; one that helps with devices alone if no other does."""
+        """Return the first of these changes after which the pod fits; one that helps only with devices if no other does."""
         of_devices: NextStep | None = None
         for change in changes:
             step = None if change is None else self.try_change(change, nodes)

@@ -281,7 +281,7 @@ class BindSession:
 class Bind:
     """Writes the allocations of a pod's claims and binds the pod; one `BindSession` per pod at a time.
 
-    Idempotent by pod UID and resumable from API objects alone, so that it may be repeated after any failure, a restart included.
+    Idempotent by pod UID and resumable only from API objects, so that it may be repeated after any failure, a restart included.
     """
 
     ledger: Ledger

@@ -193,7 +193,7 @@ class _Lookup:
     def claim(self, entry: PodResourceClaim, target: _Target, node: Node | None) -> FoundClaim | Rejection:
         """Return the claim of one entry, with the consumer for which it is reserved on this node.
 
-        The consumer is the group if the claim is the group's, and the pod otherwise.  A claim that was generated for the pod alone
+        The consumer is the group if the claim is the group's, and the pod otherwise.  A claim that was generated only for the pod
         is the pod's in any case, and so is one that is reserved for it already, from a time when groups were not reserved: that
         suffices everywhere.
         """

@@ -151,7 +151,7 @@ def why_not_ready(
 ) -> Rejection | None:
     """Return why an allocated claim is of no use: its devices failed or timed out, and other consumers keep it.
 
-    A claim that is reserved for the pod alone, or for its PodGroup without a bound member, is no reason: the bind releases it.
+    A claim that is reserved only for the pod, or for its PodGroup without a bound member, is no reason: the bind releases it.
     """
     for claim in claims:
         head, consumer = claim.record.claim, claim.consumer

@@ -1,4 +1,4 @@
-"""The writes of an allocation and of its release, each idempotent and resumable from the stored object alone.
+"""The writes of an allocation and of its release, each idempotent and resumable only from the stored object.
 
 Finalizer and snapshot annotation go first, in one update: a status write cannot change metadata, and an allocation without the
 finalizer would never be cleaned up.  Allocation, timestamp and reservation follow in one status update.

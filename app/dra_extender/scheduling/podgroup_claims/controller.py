@@ -60,7 +60,7 @@ _SUSPENDED: Final[StepKey] = ("suspended",)
 
 @dataclass(eq=False)
 class PodGroupClaimWriter:
-    """Creates, records and publishes claims of PodGroups; each write is idempotent and resumable from stored objects alone.
+    """Creates, records and publishes claims of PodGroups; each write is idempotent and resumable only from stored objects.
 
     Each write reads the live object first or is guarded by its resourceVersion, and raises ClusterError: a ConflictError means that
     an object changed (plan again), the text of a RequestRejectedError is for users.
