@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dra_extender.allocator.rules.compatibility_groups import CompatibilityTable
+from dra_extender.allocator.rules.compatibility_groups import GroupTable
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.features import Features
@@ -31,7 +31,7 @@ def state_of(state: SearchState) -> Any:
     return (*tables_apart, tables)
 
 
-def groups_of(table: CompatibilityTable) -> Any:
+def groups_of(table: GroupTable) -> Any:
     return [dict(getattr(table, name) or {}) for name in table.__slots__]
 
 

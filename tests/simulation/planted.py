@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import aiohttp
 from dra_extender.allocator.rules.capacity import Sharing
-from dra_extender.allocator.rules.compatibility_groups import CompatibilityTable
+from dra_extender.allocator.rules.compatibility_groups import GroupTable
 from dra_extender.allocator.rules.counter_sets import CounterTable
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.kube.client import transport
@@ -191,7 +191,7 @@ PLANTED: Final[dict[str, Plant]] = {
         _instead(HoldBook, "release_pod", _nothing), _instead(HoldBook, "expire", _value(0))
     ),
     "counters are not drawn": _all(_instead(CounterTable, "draw", _value(True)), _UNCOMPARED),
-    "compatibility groups are not joined": _all(_instead(CompatibilityTable, "join", _value(True)), _UNCOMPARED),
+    "compatibility groups are not joined": _all(_instead(GroupTable, "join", _value(True)), _UNCOMPARED),
     "capacity of shares is not counted": _all(_instead(Sharing, "exhausted", _nothing), _UNCOMPARED),
     "a taken device is free": _all(_instead(NodeView, "is_taken", _value(False)), _UNCOMPARED),
 }

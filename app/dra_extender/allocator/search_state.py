@@ -10,7 +10,7 @@ from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.capacity import Amounts, CapacityMismatch
 from dra_extender.allocator.rules.compatibility_groups import (
-    CompatibilityTable,
+    GroupTable,
     state_with,
     state_with_by_1_37,
     state_with_while_off,
@@ -68,7 +68,7 @@ class PoolTables:
             new_state = state_with_by_1_37 if node_view.release.as_upstream else state_with
         else:
             new_state = state_with_while_off
-        self.groups = CompatibilityTable(held_entries, new_state=new_state, admin_access=admin_access)
+        self.groups = GroupTable(held_entries, new_state=new_state, admin_access=admin_access)
 
 
 class SearchState:

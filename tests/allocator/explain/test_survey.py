@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dra_extender.allocator.explain.device_diagnosis import RequestSurvey, survey
+from dra_extender.allocator.explain.device_diagnosis import RequestSurvey, diagnose_devices, survey
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.model.allocation import DeviceHolding
@@ -153,3 +153,13 @@ def test_words_about_a_selector_are_cut_however_long_its_names_are() -> None:
     (found,) = surveyed([slice_of("d")], claim_of(exactly(expression=expression)))
     assert found.refused[0].code is Code.NO_MATCH
     assert 0 < len(found.refused[0].detail) <= 500
+
+
+def test_a_tainted_device_on_which_a_derived_attribute_fails_is_told_with_both() -> None:
+    name = f"{DRIVER}/big"
+    derived = [{"name": name, "expression": f'device.attributes["{DRIVER}"].size > 1'}]
+    wanted = claim_of(exactly(2, derivedAttributes=derived), constraints=[{"matchAttribute": name}])
+    slices = [slice_of({"name": "a", "taints": [{"key": "k", "effect": "NoSchedule"}]})]
+    (device,) = diagnose_devices(demand_of(wanted), NODE, pools_of(slices), Held(), ("c0", "r"))
+    assert device.code is Code.TAINTED
+    assert device.also.startswith("derived attribute failed on a device: gpu.example.com/big: ")

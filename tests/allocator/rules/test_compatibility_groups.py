@@ -1,7 +1,7 @@
 """Compatibility groups (KEP-5963): three states per counter set, folded one member at a time."""
 
 import pytest
-from dra_extender.allocator.rules.compatibility_groups import CompatibilityTable, GroupState, admits, state_with
+from dra_extender.allocator.rules.compatibility_groups import GroupTable, GroupState, admits, state_with
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.model.device import CounterConsumption
@@ -63,7 +63,7 @@ def test_folding_by_state(state: object, groups: tuple[str, ...], after: GroupSt
 
 def test_rolling_intersection_is_stricter_than_pairs() -> None:
     """After {a,b} and {b,c}, {a,c} is refused though it overlaps both."""
-    table = CompatibilityTable([("d1", draws("a", "b")), ("d2", draws("b", "c"))])
+    table = GroupTable([("d1", draws("a", "b")), ("d2", draws("b", "c"))])
     trail = Trail()
     assert not table.join([draws("a", "c")], trail)
     assert table.join([draws("b")], trail)
@@ -71,12 +71,12 @@ def test_rolling_intersection_is_stricter_than_pairs() -> None:
 
 def test_each_entry_is_folded_before_the_next_is_tested() -> None:
     """A device that lists one set twice is tested against itself."""
-    assert not CompatibilityTable([]).join([draws("a"), draws("b")], Trail())
-    assert CompatibilityTable([]).join([draws("a", "b"), draws("b", "c")], Trail())
+    assert not GroupTable([]).join([draws("a"), draws("b")], Trail())
+    assert GroupTable([]).join([draws("a", "b"), draws("b", "c")], Trail())
 
 
 def test_every_counter_set_of_a_device_must_admit_it() -> None:
-    table = CompatibilityTable([("d1", draws("x", counter_set="two"))])
+    table = GroupTable([("d1", draws("x", counter_set="two"))])
     assert not table.join([draws("a", counter_set="one"), draws("a", counter_set="two")], Trail())
 
 
@@ -88,7 +88,7 @@ entries = st.builds(lambda name, found: draws(*found, counter_set=name), st.samp
 def test_refused_or_undone_members_leave_no_trace(
     held: list[CounterConsumption], candidates: list[list[CounterConsumption]]
 ) -> None:
-    table = CompatibilityTable([("held", entry) for entry in held])
+    table = GroupTable([("held", entry) for entry in held])
     trail = Trail()
     for candidate in candidates:
         before = dict(table._states)
@@ -102,7 +102,7 @@ def test_refused_or_undone_members_leave_no_trace(
 
 @given(members=st.lists(groups, min_size=1, max_size=5))
 def test_members_admitted_one_by_one_share_a_group_or_all_have_none(members: list[tuple[str, ...]]) -> None:
-    table = CompatibilityTable([])
+    table = GroupTable([])
     admitted = [member for member in members if table.join([draws(*member)], Trail())]
     assert admitted
     assert set.intersection(*map(set, admitted)) or not any(admitted)

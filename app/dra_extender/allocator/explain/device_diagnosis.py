@@ -201,7 +201,10 @@ class _RequestCheck:
         if isinstance(needs, CapacityMismatch) or sharing.exhausted(option, location) is not None:
             code: Code | None = Code.CAPACITY
         else:
-            code = EXCLUSION_CODES[self._state.exclusion(self.slot.claim, option, location)]
+            try:
+                code = EXCLUSION_CODES[self._state.exclusion(self.slot.claim, option, location)]
+            except SearchEndedError as fatal:
+                return f"{fatal.rejection.code.value}: {fatal.rejection.detail}"
         detail = "" if code is None else self._message(code, location, DeviceVerdict.ELIGIBLE)
         return f"{code.value}: {detail}" if code is not None and detail else ""
 

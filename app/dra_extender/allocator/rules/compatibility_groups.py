@@ -72,7 +72,7 @@ def published_by_driver(consumption: Iterable[CounterConsumption]) -> list[Count
     return [entry for entry in consumption if not entry.grouped_by_policy]
 
 
-class CompatibilityTable:
+class GroupTable:
     """The group states of one pool during one search: from what is held, and from what the search picks.
 
     `_states` has the members without admin access.  `_published` has all members, but only their entries that are
