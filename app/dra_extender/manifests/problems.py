@@ -122,9 +122,7 @@ def shown(value: Any) -> str:
             return "a mapping"
 
 
-def sentence_of(
-    error: ErrorDetails, expected: Mapping[str, str] = YAML_TYPES, quote: Callable[[Any], str] = shown
-) -> str:
+def sentence_of(error: ErrorDetails, expected: Mapping[str, str], quote: Callable[[Any], str] = shown) -> str:
     """Return what pydantic found: `expected ..., got ...`, or the sentence of a validator of ours.
 
     Args:

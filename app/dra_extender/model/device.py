@@ -293,6 +293,7 @@ class DeviceReader:
     def read(self, wire: DeviceBody) -> Device:
         """Return the device; raises QuantityError where an amount cannot be read."""
         share = self.share
+        node_allocatable = wire.node_allocatable_resources or wire.node_allocatable_resource_mappings or ()
         attributes = tuple(share((share(name), share(value))) for name, value in (wire.attributes or {}).items())
         capacity = tuple(share((share(name), self._capacity(value))) for name, value in (wire.capacity or {}).items())
         return Device(
@@ -308,7 +309,7 @@ class DeviceReader:
             binding_conditions=share(wire.binding_conditions),
             binding_failure_conditions=share(wire.binding_failure_conditions),
             allow_multiple_allocations=bool(wire.allow_multiple_allocations),
-            node_allocatable=share(_node_allocatable(wire)),
+            node_allocatable=share(tuple(sorted(node_allocatable))),
             compatible_only_with=None
             if wire.compatible_only_with is None
             else share(wire.compatible_only_with.expression),
@@ -350,11 +351,6 @@ class DeviceReader:
         if len(self._shared) >= _MAX_SHARED:
             self._shared.clear()
         return self._shared.setdefault(value, value)
-
-
-def _node_allocatable(wire: DeviceBody) -> tuple[str, ...]:
-    named = wire.node_allocatable_resources or wire.node_allocatable_resource_mappings
-    return tuple(sorted(named)) if named else ()
 
 
 def _optional(text: str | None) -> int | None:

@@ -163,20 +163,15 @@ def moment(seconds: float | None) -> Moment | None:
     return None if seconds is None else Moment(seconds)
 
 
-def moment_text(moment: float) -> str:
-    """Return the time in RFC 3339 (UTC), with microseconds where it has any."""
-    try:
-        utc = datetime.fromtimestamp(moment, UTC)
-    except (ValueError, OverflowError, OSError):
-        utc = _FIRST if moment < 0 else _LAST
-    return utc.isoformat().replace("+00:00", "Z")
-
-
 def encoded_moment(value: Any) -> str:
-    """Return what msgspec writes for a Moment, as its `enc_hook`."""
-    if isinstance(value, Moment):
-        return moment_text(value)
-    raise NotImplementedError(f"no JSON for {type(value).__name__}")
+    """Return what msgspec writes for a Moment, as its `enc_hook`: RFC 3339 (UTC), with microseconds where it has any."""
+    if not isinstance(value, Moment):
+        raise NotImplementedError(f"no JSON for {type(value).__name__}")
+    try:
+        utc = datetime.fromtimestamp(value, UTC)
+    except (ValueError, OverflowError, OSError):
+        utc = _FIRST if value < 0 else _LAST
+    return utc.isoformat().replace("+00:00", "Z")
 
 
 def decoded_moment(kind: type, value: Any) -> Moment:

@@ -283,6 +283,7 @@ class PodObject(Value, frozen=True):
             group = spec.workload_ref.pod_group_name or spec.workload_ref.pod_group
         requesting = _extended(spec.init_containers or (), spec.containers or ())
         requested = sum(len(container.requests) for container in requesting)
+        resources = {request.resource for container in requesting for request in container.requests}
         extended = status.extended_resource_claim_status
         scheduled = next(
             (condition for condition in status.conditions or () if condition.type == _SCHEDULED), Condition()
@@ -301,7 +302,7 @@ class PodObject(Value, frozen=True):
             priority=spec.priority or 0,
             claims=packed(spec.resource_claims or (), PodResourceClaim),
             claim_statuses=packed(status.resource_claim_statuses or (), PodClaimStatus),
-            extended_resources=packed(_resources(requesting), str) if requesting else (),
+            extended_resources=packed(tuple(sorted(resources)), str),
             extended_requests=packed(requesting, ContainerRequests, requested),
             extended_claim=extended.resource_claim_name if extended is not None else "",
             pod_group=group,
@@ -310,7 +311,9 @@ class PodObject(Value, frozen=True):
             # The API server itself reports on a pod with gates.
             attempted=bool(scheduled.type) and scheduled.reason != _GATED,
             gates=tuple(gate.name for gate in spec.scheduling_gates or ()) if not spec.node_name else (),
-            unschedulable=_report(scheduled) if member_waits else "",
+            unschedulable=scheduled.message[:_MOST_MESSAGE]
+            if member_waits and scheduled.reason == _UNSCHEDULABLE
+            else "",
         )
 
 
@@ -320,11 +323,6 @@ class WholePod(Value, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: WholePodSpec = WholePodSpec()
     status: PodStatus = PodStatus()
-
-
-def _report(scheduled: Condition) -> str:
-    """Return the message of the condition PodScheduled if kube-scheduler found no node for the pod."""
-    return scheduled.message[:_MOST_MESSAGE] if scheduled.reason == _UNSCHEDULABLE else ""
 
 
 def _extended(init: Sequence[Container], main: Sequence[Container]) -> tuple[ContainerRequests, ...]:
@@ -345,10 +343,6 @@ def _extended(init: Sequence[Container], main: Sequence[Container]) -> tuple[Con
                 ContainerRequests(index=index, name=container.name, long_lived=lasting, requests=tuple(requests))
             )
     return tuple(requesting)
-
-
-def _resources(requesting: Sequence[ContainerRequests]) -> tuple[str, ...]:
-    return tuple(sorted({request.resource for container in requesting for request in container.requests}))
 
 
 def _requests(resources: Mapping[str, str | float]) -> list[ResourceRequest]:

@@ -231,14 +231,12 @@ def read_spec(data: bytes) -> ClaimSpec:
 def detached(spec: ClaimSpec) -> ClaimSpec:
     """Return the spec with copies of parameters, which would keep alive the whole claim that they were read from."""
     config = tuple(
-        entry if entry.opaque is None else replace(entry, opaque=_with_own_parameters(entry.opaque))
+        entry
+        if entry.opaque is None
+        else replace(entry, opaque=replace(entry.opaque, parameters=entry.opaque.parameters.copy()))
         for entry in spec.devices.config
     )
     return replace(spec, devices=replace(spec.devices, config=config)) if config else spec
-
-
-def _with_own_parameters(opaque: OpaqueConfiguration) -> OpaqueConfiguration:
-    return replace(opaque, parameters=opaque.parameters.copy())
 
 
 def asks_admin_access(data: bytes) -> bool:

@@ -1,7 +1,7 @@
 """Compatibility groups (KEP-5963): three states per counter set, folded one member at a time."""
 
 import pytest
-from dra_extender.allocator.rules.compatibility_groups import GroupTable, GroupState, admits, state_with
+from dra_extender.allocator.rules.compatibility_groups import GroupState, GroupTable, admits, state_with
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.model.device import CounterConsumption

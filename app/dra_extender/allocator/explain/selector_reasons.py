@@ -23,7 +23,7 @@ CUT: Final = "the values were not looked up: the limit for explanations was reac
 class UnmetSelectors:
     """Tells which selector is false on a device, and why; an expression is prepared for that once for all devices."""
 
-    def __init__(self, selectors: SelectorList, deadline: Deadline | None = None) -> None:
+    def __init__(self, selectors: SelectorList, deadline: Deadline | None) -> None:
         """Explain these selectors; a `Budget` as deadline is charged for it, and says when it has to be cut."""
         self._selectors = selectors
         self._deadline = deadline

@@ -87,15 +87,13 @@ def latest_generation(relevant: Sequence[ResourceSlice]) -> list[ResourceSlice]:
 
 
 def current_slices(
-    relevant: Sequence[ResourceSlice],
-    whole_pool: Callable[[], Iterable[ResourceSlice]],
-    counts: Callable[[ResourceSlice], bool],
+    relevant: Sequence[ResourceSlice], whole_pool: Callable[[], Iterable[ResourceSlice]], *, ignores_grouped: bool
 ) -> KnownSlices | None:
     """Return the slices of a pool from its relevant slices of one generation and, if needed, from all its slices on any node.
 
     The first relevant slice declares the number of slices, which must match exactly: the relevant slices alone, or else all slices
-    of that generation for which `counts` holds.  None if the relevant slices alone are incomplete and a newer generation exists
-    elsewhere: the pool is then ignored.
+    of that generation; with `ignores_grouped`, those without groups.  None if the relevant slices alone are incomplete and a newer
+    generation exists elsewhere: the pool is then ignored.
     """
     generation, expected = relevant[0].generation, relevant[0].slice_count
     in_order = tuple(sorted(relevant, key=lambda published: published.name))
@@ -105,7 +103,7 @@ def current_slices(
     if any(published.generation > generation for published in pool):
         return None
     current = [published for published in pool if published.generation == generation]
-    same = [published for published in current if counts(published)]
+    same = [published for published in current if not (ignores_grouped and _has_groups(published))]
     names = {published.name for published in relevant}
     return KnownSlices(
         relevant=in_order,
@@ -113,7 +111,7 @@ def current_slices(
         complete=len(same) == expected,
         found=len(same),
         expected=expected,
-        ignored=tuple(published.name for published in current if not counts(published)),
+        ignored=tuple(published.name for published in current if ignores_grouped and _has_groups(published)),
     )
 
 
@@ -283,19 +281,21 @@ def node_pools(
     `local` are the slices pinned to this node, `shared` those without a node name, both in a fixed order; `pool_slices`
     returns all slices of a pool on any node and of any generation.  A malformed node selector is a ModelError.
     """
-    counts = _without_groups if release.as_upstream and not features.compatibility_groups else _always
+    ignores_grouped = release.as_upstream and not features.compatibility_groups
     partitionable = features.partitionable_devices
     by_pool: dict[PoolId, list[ResourceSlice]] = {}
     ignored: dict[PoolId, list[ResourceSlice]] = {}
     for published in chain(local, shared):
-        if not counts(published):
+        if ignores_grouped and _has_groups(published):
             if _may_concern(published, node, partitionable=partitionable):
                 ignored.setdefault(published.pool_id, []).append(published)
         elif is_relevant(published, node, partitionable=partitionable):
             by_pool.setdefault(published.pool_id, []).append(published)
     built: list[_BuiltPool] = []
     for pool_id, relevant in by_pool.items():
-        current = current_slices(latest_generation(relevant), partial(pool_slices, pool_id), counts)
+        current = current_slices(
+            latest_generation(relevant), partial(pool_slices, pool_id), ignores_grouped=ignores_grouped
+        )
         if current is not None:
             built.append(_build(pool_id, current, partitionable=partitionable, release=release))
     built.sort(key=lambda item: (item.has_binding_conditions, item.pool.pool_id))
@@ -335,7 +335,7 @@ def why_pool_is_unusable(
     pool_id: PoolId, relevant: Sequence[ResourceSlice], pool_slices: Callable[[PoolId], Sequence[ResourceSlice]]
 ) -> str:
     """Return why a pool offers nothing to a node for which these of its slices are, as a clause that names it; empty if it does."""
-    slices = current_slices(latest_generation(relevant), partial(pool_slices, pool_id), _always)
+    slices = current_slices(latest_generation(relevant), partial(pool_slices, pool_id), ignores_grouped=False)
     return "" if slices is None else _build(pool_id, slices, partitionable=True, release=OWN).pool.detail
 
 
@@ -428,9 +428,5 @@ def _may_concern(published: ResourceSlice, node: Node, *, partitionable: bool) -
         return False
 
 
-def _always(_published: ResourceSlice) -> bool:
-    return True
-
-
-def _without_groups(published: ResourceSlice) -> bool:
-    return not any(entry.compatibility_groups for device in published.devices for entry in device.consumes_counters)
+def _has_groups(published: ResourceSlice) -> bool:
+    return any(entry.compatibility_groups for device in published.devices for entry in device.consumes_counters)
