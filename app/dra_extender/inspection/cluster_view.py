@@ -42,7 +42,7 @@ from dra_extender.model.fields import Gate
 from dra_extender.model.metadata import IdentifiedObject, ObjectMeta, split_key, version_number
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
-from dra_extender.nodefit.node_fit import NodeFit, NodeRefusal, read_node_fit
+from dra_extender.nodefit.node_fit import NodeFit, NodeRefusal, read_fit_node, read_node_fit
 from dra_extender.nodefit.pod_needs import read_pod_needs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import ClaimReadiness, evaluate_conditions
@@ -371,7 +371,7 @@ class ClusterView:
         try:
             for change in changes:
                 store.put_unchecked(change.kind, change.after)
-                self._change_needs(change.kind, change.after)
+                self._judge_anew(change.kind, change.after)
             yield
         finally:
             for change in reversed(changes):
@@ -379,13 +379,15 @@ class ClusterView:
                     store.remove_unchecked(key_of(change.kind, change.after))
                 else:
                     store.put_unchecked(change.kind, change.before)
-                    self._change_needs(change.kind, change.before)
+                    self._judge_anew(change.kind, change.before)
 
-    def _change_needs(self, kind: StoredKind, item: dict[str, Any]) -> None:
-        """Let nodes be judged by what a changed pod needs."""
-        if kind is StoredKind.POD and self.node_fit is not None:
+    def _judge_anew(self, kind: StoredKind, item: dict[str, Any]) -> None:
+        """Let nodes be judged by what a changed pod needs, and as a changed node is."""
+        fit = self.node_fit if kind in (StoredKind.POD, StoredKind.NODE) else None
+        if fit is not None:
             with suppress(ModelError):
-                self.node_fit.add(read_pod_needs(msgspec.json.encode(item)))
+                data = msgspec.json.encode(item)
+                fit.add(read_pod_needs(data)) if kind is StoredKind.POD else fit.put_node(read_fit_node(data))
 
     def _fill(self, objects: ClusterObjects) -> Iterator[UnreadableObject]:
         sinks = sinks_of(self.ledger)

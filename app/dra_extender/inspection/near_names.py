@@ -17,14 +17,19 @@ _MOST_NAMED: Final = 3
 
 def meant_name(missing: str, names: Iterable[str]) -> str | None:
     """Return the one name of which another name is a slip; None if there is none or several."""
-    candidates = [name for name in names if is_slip(missing, name)]
+    candidates = near_names(missing, names)
     return candidates[0] if len(candidates) == 1 else None
 
 
+def near_names(missing: str, names: Iterable[str]) -> list[str]:
+    """Return all names of which another name is a slip."""
+    return [name for name in names if is_slip(missing, name)]
+
+
 def nearest_name_text(missing: str, names: Iterable[str]) -> str:
-    """Return `; nearest name a`, or nothing if it is not clear which name was meant."""
-    near = meant_name(missing, names)
-    return "" if near is None else f"; nearest name {near}"
+    """Return `; nearest name a`, or `; nearest names a, b` if it is not clear which was meant; nothing if no name is near."""
+    near = sorted(near_names(missing, names))
+    return f"; nearest {'name' if len(near) == 1 else 'names'} {listed(near)}" if near else ""
 
 
 def names_there(missing: str, names: Iterable[str]) -> str:

@@ -250,6 +250,10 @@ class NodeFit:
         for pod in pods:
             self.add(pod)
 
+    def put_node(self, node: FitNode) -> None:
+        """Judge a node as it is from now on."""
+        self._nodes[node.name] = node
+
     def needs(self, pod: str) -> PodNeeds | None:
         """Return what the pod (`namespace/name`) needs; None if it is not known."""
         return self._by_pod.get(pod)

@@ -5,9 +5,19 @@ from typing import Final
 
 import pytest
 
-from tests.controlplane.objects import device, request
-from tests.inspection.why.test_constructed_causes import GPU, assert_answer
-from tests.support.inspection.made_cluster import MadeCluster
+from tests.controlplane.objects import (
+    consumption,
+    counter_set,
+    device,
+    device_class,
+    pod,
+    request,
+    resource_claim_template,
+    taint_rule,
+)
+from tests.inspection.why.test_all_reasons import alternative, first_available, model, shared, two_claims
+from tests.inspection.why.test_constructed_causes import GPU, MODEL, assert_answer, held, shared_with_policy
+from tests.support.inspection.made_cluster import CREATED, NAMESPACE, MadeCluster
 
 Build = Callable[[MadeCluster], None]
 ATTRIBUTES: Final = f'device.attributes["{GPU}"]'
@@ -52,6 +62,186 @@ def selector_against_a_flag(made: MadeCluster) -> None:
 @case("memory is 40Gi, wanted at least 80Gi", "next ask for memory >= 40Gi ok on n1")
 def selector_with_zero_before_the_comparison(made: MadeCluster) -> None:
     selected(made, f'0 <= device.capacity["{GPU}"].memory.compareTo(quantity("80Gi"))')
+
+
+def tolerated_for(made: MadeCluster, seconds: int) -> None:
+    """A tainted GPU that pod `old` has, and a pod that tolerates the taint for some seconds."""
+    made.gpus("n1", device("gpu-0", taints=[{"key": "e.com/x", "effect": "NoExecute"}]))
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    toleration = {"key": "e.com/x", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+    made.pod("train", request("r", "gpu", tolerations=[toleration]))
+
+
+@case(
+    "held by ml/old also kube-controller-manager would evict the pod 60 s after the taint was added", "next end ml/old"
+)
+def taint_tolerated_for_a_minute_behind_a_holder(made: MadeCluster) -> None:
+    tolerated_for(made, 60)
+
+
+@case("would evict the pod at once (tolerationSeconds): device gpu.example.com/n1/gpu-0 has taint e.com/x:NoExecute")
+def taint_tolerated_for_no_time_behind_a_holder(made: MadeCluster) -> None:
+    tolerated_for(made, 0)
+
+
+@case(
+    "held by ml/old also gpu-0 has taint e.com/drain:NoSchedule e.com/drain:NoSchedule is set by DeviceTaintRule drain"
+)
+def taint_of_a_rule_behind_a_holder(made: MadeCluster) -> None:
+    held(made)
+    taint = {"key": "e.com/drain", "effect": "NoSchedule", "timeAdded": CREATED}
+    made.add(taint_rule("drain", taint, driver=GPU, pool="n1", device="gpu-0"))
+    made.pod("train", request("r", "gpu"))
+
+
+def deleted(made: MadeCluster, *finalizers: str) -> None:
+    made.objects["resourceclaims"][-1]["metadata"].update(deletionTimestamp=CREATED, finalizers=list(finalizers))
+
+
+@case(
+    "claim is being deleted: ml/claim-train kept by finalizer example.com/keep",
+    "once the claim is created again: matching devices are in use; nearest n1/gpu-0 held by ml/old",
+    "next create the claim again once it is gone, end ml/old ok on n1",
+)
+def claim_that_is_deleted_and_its_device_held(made: MadeCluster) -> None:
+    held(made)
+    made.pod("train", request("r", "gpu"))
+    deleted(made, "example.com/keep")
+
+
+@case(
+    "it is reserved for old",
+    "next create the claim again once it is gone ok on n1",
+    false=("once the claim", "end ml/"),
+)
+def claim_that_is_deleted_and_has_the_device(made: MadeCluster) -> None:
+    held(made)
+    deleted(made, "resource.kubernetes.io/delete-protection")
+    made.add(pod("train", NAMESPACE, claims={"gpu": "claim-old"}))
+
+
+@case(
+    "once the selector does not fail: matching devices are in use; nearest n1/gpu-0 held by ml/old", "next end ml/old"
+)
+def selector_that_fails_on_one_device_beside_a_held_one(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", attributes={"model": "A"}), device("gpu-1"))
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    made.pod("train", request("r", "gpu", MODEL.format("A")))
+
+
+@case(
+    "gpu-0 has 40Gi of memory in all, 80Gi would be needed held by ml/old also memory: 10Gi of 40Gi left",
+    "next ask for 10Gi of capacity memory ok on n1",
+    false=("ask for 40Gi",),
+)
+def amount_beyond_a_device_that_others_share(made: MadeCluster) -> None:
+    shared(made, {"memory": "30Gi"}, device("gpu-0", capacity={"memory": "40Gi"}))
+    made.pod("train", request("r", "gpu", capacity={"requests": {"memory": "80Gi"}}))
+
+
+@case("in steps of 4Gi held by ml/old also memory: 10Gi of 40Gi left", "next ask for 8Gi of capacity memory ok on n1")
+def amount_beyond_the_policy_of_a_device_that_others_share(made: MadeCluster) -> None:
+    shared_with_policy(made, {"validRange": {"min": "4Gi", "max": "8Gi", "step": "4Gi"}})
+
+
+@case(
+    "it has memory held by ml/old also memory: 5Gi of 40Gi left",
+    "instead of memoryy, ask for 5Gi of capacity memory ok",
+)
+def capacity_misspelt_of_a_device_that_others_share(made: MadeCluster) -> None:
+    shared(made, {"memory": "35Gi"}, device("gpu-0", capacity={"memory": "40Gi"}))
+    made.pod("train", request("r", "gpu", capacity={"requests": {"memoryy": "10Gi"}}))
+
+
+def partitions_with_a_holder(made: MadeCluster) -> None:
+    """Three partitions of 40 in a counter set of 98, of which pod `old` has one."""
+    draws = [consumption("gpu-0", sm="40")]
+    made.partitions("n1", [counter_set("gpu-0", sm="98")], [device(f"mig-{i}", consumes=draws) for i in range(3)])
+    made.running("old", "n1", "mig-0", request("r", "gpu"))
+
+
+@case("18 remain beside what the same request takes held by ml/old", "next ask for 1 device ok", "next end ml/old ok")
+def counters_that_the_request_itself_and_a_holder_take(made: MadeCluster) -> None:
+    partitions_with_a_holder(made)
+    made.pod("train", request("r", "gpu", count=2))
+
+
+@case("18 remain beside what claim a, request r takes held by ml/old")
+def counters_that_another_claim_and_a_holder_take(made: MadeCluster) -> None:
+    partitions_with_a_holder(made)
+    two_claims(made, request("r", "gpu"), request("r", "gpu"))
+
+
+@case(
+    "4Gi of memory left beside what claim a, request r takes, 6Gi would be needed held by ml/old", "next end ml/old ok"
+)
+def capacity_that_another_claim_and_a_holder_take(made: MadeCluster) -> None:
+    shared(made, {"memory": "4Gi"}, device("gpu-0", capacity={"memory": "14Gi"}))
+    amount = {"requests": {"memory": "6Gi"}}
+    two_claims(made, request("r", "gpu", capacity=amount), request("r", "gpu", capacity=amount))
+
+
+@case(
+    "claim does not exist: ml/gone", "held by ml/old", "next create ResourceClaim ml/gone, end ml/old", false=("ok on",)
+)
+def claim_that_is_missing_beside_a_held_device(made: MadeCluster) -> None:
+    held(made)
+    made.pod("train", request("r", "gpu"))
+    made.objects["pods"][-1]["spec"]["resourceClaims"].append({"name": "b", "resourceClaimName": "gone"})
+
+
+@case(
+    "device class gpu-largee; nearest name gpu-large",
+    "device class gpu-smallx; nearest names gpu-small, gpu-smalls",
+    "use the DeviceClass gpu-large in request a, use the DeviceClass gpu- small in request b ok on n1",
+)
+def two_classes_misspelt_of_which_one_may_mean_two(made: MadeCluster) -> None:
+    made.add(device_class("gpu-large"), device_class("gpu-small"), device_class("gpu-smalls"))
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    made.pod("train", request("a", "gpu-largee"), request("b", "gpu-smallx"))
+
+
+@case(
+    "nearest names large-gpua, large-gpub",
+    "next name ResourceClaimTemplate large-gpua instead of large-gpu ok on n1",
+    "next name ResourceClaimTemplate large-gpub instead of large-gpu ok on n1",
+)
+def template_that_may_mean_two(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    for name in ("large-gpua", "large-gpub"):
+        made.add(resource_claim_template(name, NAMESPACE, request("r", "gpu")))
+    made.add(pod("train", NAMESPACE, templates={"gpu": "large-gpu"}))
+
+
+@case("next create DeviceClass tpu", "next do without alternative r/b, ask for 40Gi of capacity memory ok on n1")
+def alternatives_too_large_and_of_a_class_that_is_missing(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", capacity={"memory": "40Gi"}, allowMultipleAllocations=True))
+    large = {**alternative("a", "gpu"), "capacity": {"requests": {"memory": "80Gi"}}}
+    first_available(made, large, alternative("b", "tpu"))
+
+
+@case("also in use, held by ml/old", "next use the DeviceClass large-gpu in request r/b, end ml/old ok on n1")
+def alternatives_held_misspelt_and_of_another_model(made: MadeCluster) -> None:
+    made.add(device_class("large-gpu"))
+    made.gpus("n1", device("gpu-0", attributes={"model": "A"}))
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    first_available(made, alternative("a", "gpu"), alternative("b", "large-gpuu"), alternative("c", "gpu", model("Z")))
+
+
+@case(
+    "claim is reserved by 256 pods already", "also Too many pods on n1", "next end ml/p0 ok on n1", false=("end a pod",)
+)
+def claim_with_256_pods_on_a_full_node(made: MadeCluster) -> None:
+    held(made)
+    made.objects["pods"].pop()
+    users = []
+    for number in range(256):
+        user = pod(f"p{number}", NAMESPACE, claims={"gpu": "claim-old"}, nodeName="n1")
+        made.add({**user, "status": {"phase": "Running"}})
+        users.append({"resource": "pods", "name": f"p{number}", "uid": made.objects["pods"][-1]["metadata"]["uid"]})
+    made.objects["resourceclaims"][-1]["status"]["reservedFor"] = users
+    made.objects["nodes"][0]["status"]["allocatable"]["pods"] = "257"
+    made.add(pod("train", NAMESPACE, claims={"gpu": "claim-old"}))
 
 
 @pytest.mark.parametrize("build", CASES, ids=lambda build: build.__name__)

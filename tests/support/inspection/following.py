@@ -27,10 +27,14 @@ def follow(made: MadeCluster, text: str) -> MadeCluster:
     Raises:
         AssertionError: nobody could tell from the text what to do.
     """
-    names = re.match(r"([a-z0-9-]+(?:, [a-z0-9-]+)*): ", text)
-    changed = made
-    for name in [_POD] if names is None else names[1].split(", "):
-        changed = _followed(_ChangedCluster(changed, name), text if names is None else text[names.end() :])
+    changed, names = made, [_POD]
+    # Between the names of members stand the changes of each: the names before the first ones, the pod itself.
+    for place, part in enumerate(re.split(r"(?:^|, )([a-z0-9-]+(?:, [a-z0-9-]+)*): ", text)):
+        if place % 2:
+            names = part.split(", ")
+        elif part:
+            for name in names:
+                changed = _followed(_ChangedCluster(changed, name), part)
     return changed
 
 
@@ -68,6 +72,21 @@ def _end(made: _ChangedCluster, namespace: str, name: str) -> None:
 def _delete_claim(made: _ChangedCluster, name: str, *_: str) -> None:
     claims = made.objects["resourceclaims"]
     claims[:] = [claim for claim in claims if claim["metadata"]["name"] != name]
+
+
+def _create_claims_again(made: _ChangedCluster) -> None:
+    """The users of the claims have ended, and claims of the same names and specs take their places."""
+    for claim in _claims(made):
+        if claim["metadata"].pop("deletionTimestamp", None):
+            claim["metadata"].pop("finalizers", None)
+            claim["status"] = {}
+
+
+def _do_without_alternative(made: _ChangedCluster, request: str, alternative: str) -> None:
+    for claim in _claims(made):
+        for each in claim["spec"]["devices"]["requests"]:
+            if each["name"] == request:
+                each["firstAvailable"] = [body for body in each["firstAvailable"] if body["name"] != alternative]
 
 
 def _wait_for_release(made: _ChangedCluster, name: str, *_: str) -> None:
@@ -270,6 +289,8 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (rf"delete claim {NAMESPACE}/(\S+), which no pod uses", _delete_claim),
     (rf"wait until claim {NAMESPACE}/(\S+) is released, whose pods (have ended|are being deleted)", _wait_for_release),
     (r"wait until the scheduling gates of (\S+) are removed: .+", _remove_gates),
+    (r"do without alternative (\S+)/(\S+)", _do_without_alternative),
+    (r"create the claim again once it is gone", _create_claims_again),
     (r"tolerate ([^=:]+)(?:=([^:]+))?:(\w+)", _tolerate),
     (r"uncordon (\S+)", _uncordon),
     (r"use the DeviceClass (\S+)", _use_class),

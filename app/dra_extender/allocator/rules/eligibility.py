@@ -58,7 +58,8 @@ UNSELECTABLE = frozenset(
 )
 """Verdicts about devices that a request does not select; mode All leaves them out, any other adverse verdict makes it fail."""
 
-_REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
+_NO_EXECUTE: Final = "NoExecute"
+_REPELLING: Final = frozenset({"NoSchedule", _NO_EXECUTE})
 """Effects of taints that keep claims away."""
 
 _POLL_MASK: Final = 255
@@ -216,3 +217,14 @@ def untolerated_taints(taints: Iterable[DeviceTaint], tolerations: Sequence[Devi
     for taint in taints:
         if taint.effect in _REPELLING and not any(tolerates(toleration, taint) for toleration in tolerations):
             yield taint
+
+
+def briefly_tolerated(
+    taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceToleration]
+) -> Iterator[tuple[DeviceTaint, int]]:
+    """Yield the NoExecute taints that are tolerated for some seconds only, and the seconds."""
+    for taint in (taint for taint in taints if taint.effect == _NO_EXECUTE):
+        limits = [toleration.toleration_seconds for toleration in tolerations if tolerates(toleration, taint)]
+        seconds = [limit for limit in limits if limit is not None]
+        if seconds and len(seconds) == len(limits):
+            yield taint, max(0, min(seconds))

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorList, activation_of
 from dra_extender.allocator.pools.pools import is_relevant, why_pool_is_unusable
-from dra_extender.allocator.rules.eligibility import tolerates, untolerated
+from dra_extender.allocator.rules.eligibility import briefly_tolerated, untolerated
 from dra_extender.cel.program import ProgramCache
 from dra_extender.inspection.audit.findings import AuditFinding, Check, finding
 from dra_extender.ledger.ledger import Ledger
@@ -86,15 +86,7 @@ class PublishedDevices:
         """Yield the NoExecute taints of the device of this result that are tolerated for some seconds only, and the seconds."""
         for candidate in self.named(result.device_id):
             if candidate.published.node_name in (None, node):
-                for taint in (taint for taint in candidate.device.taints if taint.effect == _NO_EXECUTE):
-                    limits = [
-                        toleration.toleration_seconds
-                        for toleration in result.tolerations
-                        if tolerates(toleration, taint)
-                    ]
-                    seconds = [limit for limit in limits if limit is not None]
-                    if seconds and len(seconds) == len(limits):
-                        yield taint, max(0, min(seconds))
+                yield from briefly_tolerated(candidate.device.taints, result.tolerations)
 
     def contradicting_nodes(self, allocation: AllocationResult, device_id: DeviceId) -> str:
         """Say on which node a device is that the node selector of the allocation does not select; empty if it selects one."""

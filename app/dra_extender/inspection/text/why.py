@@ -24,7 +24,6 @@ from dra_extender.inspection.lines import (
 from dra_extender.inspection.why.node import NodeDevicesReport
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
-    ONCE_CORRECTED,
     AwaitedDevice,
     CapacityNeed,
     Cause,
@@ -85,11 +84,7 @@ def tree(report: WhyReport) -> Iterator[Part]:
         if branch.claim:
             option_text = f" ({branch.wanted})" if branch.wanted else ""
             yield paragraph(f"└ {subject_text(branch.subject, branch.claim, branch.request)}{option_text}")
-        corrected = (
-            msgspec.structs.replace(reason, text=f"{ONCE_CORRECTED}: {reason.text}")
-            for reason in branch.after_correction
-        )
-        yield from labelled((*branch.reasons, *corrected), report.origin.taken_at)
+        yield from labelled((*branch.reasons, *branch.after_correction), report.origin.taken_at)
     for step in report.next:
         yield from _step(step, in_gang=report.gang is not None)
     yield from paragraphs((f"note: {note}" for note in report.notes), INDENT)

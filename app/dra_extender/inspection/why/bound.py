@@ -17,7 +17,7 @@ from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.allocation_snapshot import allocated_at, results_of
 from dra_extender.model.api_json import decode_shallow
-from dra_extender.model.device import device_id_of
+from dra_extender.model.device import DeviceId, DeviceTaint, device_id_of
 from dra_extender.model.metadata import moment, seconds_of
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
@@ -142,9 +142,15 @@ def later_evictions(view: ClusterView, result: FilterResult, nodes: Iterable[str
         for claim in () if placement is None else placement.claims:
             for device in claim.allocation.devices.results:
                 for taint, seconds in devices.briefly_tolerated(device, node):
-                    when = f"{seconds} s after the taint was added" if seconds else "at once"
-                    text = f"{'/'.join(device.device_id)} has taint {taint_text(taint)}"
-                    yield f"kube-controller-manager evicts it from {node} {when} (tolerationSeconds): device {text}"
+                    yield eviction_text(
+                        f"kube-controller-manager evicts it from {node}", device.device_id, taint, seconds
+                    )
+
+
+def eviction_text(sentence: str, device_id: DeviceId, taint: DeviceTaint, seconds: int) -> str:
+    """Return a sentence about an eviction, with when it is and for which taint of the device."""
+    when = f"{seconds} s after the taint was added" if seconds else "at once"
+    return f"{sentence} {when} (tolerationSeconds): device {'/'.join(device_id)} has taint {taint_text(taint)}"
 
 
 def _conditions(claim: ClaimHead, result: DeviceResult) -> Iterator[DeviceCondition]:

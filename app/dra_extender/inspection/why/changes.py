@@ -25,6 +25,8 @@ _MOST_MEMBERS: Final = 256
 """Members of a gang whose claims are changed together."""
 _OF_TRIAL: Final = "-trial"
 ENDS: Final = "end "
+INSTEAD: Final = " instead of "
+"""Stands between a name and the misspelt one in the texts of changes."""
 
 _NAMING: Final = {
     StoredKind.CLAIM: "resourceClaimName",
@@ -163,6 +165,17 @@ class ClaimChanges:
             edit(after)
 
         return _edited(StoredKind.CLAIM, self._claim(claim), self.begin + text, edit_copy)
+
+    def created_again(self, key: str, text: str) -> ProposedChange | None:
+        """Return the claim (`namespace/name`) as it is when it was created again; None if it is not known."""
+        namespace, name = split_key(key)
+
+        def edit(after: Json) -> None:
+            for field in ("deletionTimestamp", "finalizers"):
+                after["metadata"].pop(field, None)
+            after["status"] = {}
+
+        return _edited(StoredKind.CLAIM, self._view.stored("resourceclaims", name, namespace), self.begin + text, edit)
 
     def of_class(self, name: str, text: str, edits: Mapping[str, str]) -> ProposedChange | None:
         """Return the device class with other expressions, by the present ones; None if it is not known."""
@@ -367,6 +380,17 @@ def without_requests(names: Collection[str]) -> Edit:
             if remaining or not named:
                 constraints.append({**constraint, "requests": remaining} if named else constraint)
         devices["constraints"] = constraints
+
+    return edit
+
+
+def without_alternative(request: str, alternative: str) -> Edit:
+    """Return an edit that takes an alternative out of a request of a claim."""
+
+    def edit(claim: Json) -> None:
+        for body in claim["spec"]["devices"]["requests"]:
+            if body["name"] == request:
+                body["firstAvailable"] = [other for other in body["firstAvailable"] if other.get("name") != alternative]
 
     return edit
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.fewest_ends import fewest_ends
 from dra_extender.inspection.holders import Holder
@@ -39,6 +40,7 @@ class HolderEnds:
 
     def __init__(self, view: ClusterView, pod: Pod, nearest: NearestDevices, trials: Trials) -> None:
         self._view = view
+        self._pod = pod
         self._nearest = nearest
         self._trials = trials
         members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
@@ -47,6 +49,8 @@ class HolderEnds:
     def against(self, facts: ReasonFacts, nodes: Sequence[str]) -> NextStep | None:
         """Return the end of as few holders as possible on one of the nearest nodes; for a gang, on all nodes."""
         step = self._step_against(facts, nodes) if facts.rejection.code in HELD else None
+        if facts.rejection.code is Code.CLAIM_FULLY_RESERVED:
+            step = self._trials.first_that_helps(self._ends_of_users(facts.rejection.claim), nodes)
         # To end pods hurts: it is no advice where it is known that the pod may not use the nodes all the same.
         known = step is not None and (step.verified == DEVICES_AND_NODES or self._view.node_fit is None)
         return step if known else None
@@ -66,6 +70,31 @@ class HolderEnds:
             if end_on_node is not None and (best is None or end_on_node[1] < best[1]):
                 best = end_on_node
         return None if best is None else best[0]
+
+    def _ends_of_users(self, label: str) -> Iterator[ProposedChange]:
+        """Yield the end of each pod that a claim is reserved for, those first that end by themselves and those that hurt least."""
+        records = [
+            claim.record for claim in self._view.claims_of(self._pod) if claim.label == label and claim.record.raw
+        ]
+        before = decode_shallow("ResourceClaim", records[0].raw) if records else {}
+        users = before.get("status", {}).get("reservedFor") or []
+        pods = [
+            pod
+            for user in users
+            if user.get("resource") == "pods"
+            and (pod := self._view.pod(self._pod.namespace, user["name"])) is not None
+            and pod.key not in self._own
+        ]
+        pods.sort(key=lambda pod: (not pod.ending, not self._view.may_be_evicted([pod.key]), pod.priority, pod.name))
+        for pod in pods[:MOST_TOGETHER]:
+            kept = [user for user in users if user.get("name") != pod.name]
+            after = {**before, "status": {**before["status"], "reservedFor": kept}}
+            claim = f"claim {'/'.join(records[0].claim.metadata.key)}"
+            waits = f"wait until {claim} is not reserved for {pod.key}, which {'has ended' if pod.finished else 'is being deleted'}"
+            text = waits if pod.ending else f"{ENDS}{pod.key}"
+            yield ProposedChange(
+                text, (ObjectChange(StoredKind.CLAIM, before, after),), (pod.key,), harmful=not pod.ending
+            )
 
     def of_nearest(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
         """Yield the end of each holder of the nearest device, whether or not it is enough."""

@@ -12,19 +12,20 @@ from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.explain.shortfall import may_serve
 from dra_extender.allocator.pools.pools import is_relevant
 from dra_extender.allocator.rules.capacity import published_amounts
-from dra_extender.allocator.rules.eligibility import tolerates, untolerated_taints
+from dra_extender.allocator.rules.eligibility import briefly_tolerated, tolerates, untolerated_taints
 from dra_extender.allocator.state.reasons import Code, NoFit, Rejection, closeness
 from dra_extender.cel.explain.values import quantity_text, shortened
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import holder_text
 from dra_extender.inspection.near_names import is_slip, names_there
+from dra_extender.inspection.why.bound import eviction_text
 from dra_extender.inspection.why.nearest import NearestDevices, TypedValue
 from dra_extender.inspection.why.report import EXAMPLES, NearestDevice
 from dra_extender.inspection.why.request_edits import ReasonFacts
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.api_json import ModelError, listed
-from dra_extender.model.device import Device, PoolId
+from dra_extender.model.device import Device, DeviceId, DeviceTaint, PoolId
 from dra_extender.model.metadata import split_key
 from dra_extender.model.node import Node
 from dra_extender.model.node_selector import NodeSelector
@@ -125,12 +126,12 @@ class FurtherReasons:
                 yield from self._held_in_common(facts, facts.demand, node)
             case Code.TAINTED if nearest is not None:
                 yield from self._of_taints(facts, nearest, option.tolerations)
-            case Code.IN_USE if nearest is not None:
-                yield from _beside_holders(self._nearest.published_nearest(nearest), facts.demand, option)
             case Code.CAPACITY if nearest is not None:
                 yield from self._of_amounts(nearest, option)
             case Code.COUNTERS if nearest is not None:
                 yield from self._of_counters(facts, nearest)
+        if nearest is not None:
+            yield from self._beside_code(rejection.code, nearest.device_id, facts.demand, option)
         yield from self._of_other_devices(facts, facts.demand, node)
         if option.count == ALL:
             yield from _in_the_way_of_all(facts, node)
@@ -184,19 +185,12 @@ class FurtherReasons:
     ) -> Iterator[str]:
         """Yield who sets the taints that keep the device away, what nearly tolerates them, and what stands behind them."""
         device = self._nearest.published_nearest(nearest)
-        rules = sorted(self._view.ledger.overlays.rules.items())
         taints = () if device is None else tuple(untolerated_taints(device.taints, tolerations))
         fit = self._view.node_fit
         needs = None if fit is None else fit.needs(self._pod.key)
         own = [] if needs is None else [toleration.of_device() for toleration in needs.tolerations]
         for taint in islice(taints, EXAMPLES):
-            setting = [
-                name
-                for name, rule in rules
-                if rule.spec.taint == taint and rule.selector is not None and rule.selector.selects(nearest.device_id)
-            ]
-            if setting:
-                yield f"{taint_text(taint)} is set by DeviceTaintRule {listed(setting)}"
+            yield from self._setting(taint, nearest.device_id)
             near = (
                 toleration
                 for toleration in tolerations
@@ -216,18 +210,44 @@ class FurtherReasons:
             others.pop(taints, None)
             yield from (f"also {detail}" for detail in islice(others.values(), EXAMPLES))
 
+    def _setting(self, taint: DeviceTaint, device_id: DeviceId) -> Iterator[str]:
+        """Yield which DeviceTaintRules set a taint of a device, if any do."""
+        setting = [
+            name
+            for name, rule in sorted(self._view.ledger.overlays.rules.items())
+            if rule.spec.taint == taint and rule.selector is not None and rule.selector.selects(device_id)
+        ]
+        if setting:
+            yield f"{taint_text(taint)} is set by DeviceTaintRule {listed(setting)}"
+
+    def _beside_code(
+        self, code: Code | None, device_id: DeviceId, demand: Demand, option: SearchableRequest
+    ) -> Iterator[str]:
+        """Yield the taints that keep a device away for which the code says something else, and those that evict the pod later."""
+        device = self._nearest.published(device_id)
+        if device is None or not demand.features.device_taints:
+            return
+        taints = [] if code is Code.TAINTED else list(untolerated_taints(device.taints, option.tolerations))
+        if taints:
+            yield f"also {device.name} has taint {listed([*map(taint_text, taints)])}"
+        for taint in taints[:EXAMPLES]:
+            yield from self._setting(taint, device_id)
+        for taint, seconds in briefly_tolerated(device.taints, option.tolerations):
+            yield eviction_text("also kube-controller-manager would evict the pod", device_id, taint, seconds)
+
     def _behind_selectors(self, facts: ReasonFacts, demand: Demand, option: SearchableRequest) -> Iterator[str]:
         """Yield what would keep the nearest device away if the selectors meant it."""
         miss = facts.candidates[0]
         diagnosis = self._nearest.behind_selectors(demand, facts.place, miss)
-        if diagnosis is None or diagnosis.code is None:
+        if diagnosis is None:
             return
         if diagnosis.code is Code.IN_USE:
             holders = [holder_text(share.holder, self._view.now) for share in self._nearest.in_the_way(diagnosis)]
             yield f"also in use{f', held by {listed(holders)}' if holders else ''}"
-            yield from _beside_holders(miss.device, demand, option)
-        elif diagnosis.detail:
+        elif diagnosis.code is not None and diagnosis.detail:
             yield from (f"also {text}" for text in (diagnosis.detail, diagnosis.also) if text)
+        shown = diagnosis.code is Code.IN_USE
+        yield from self._beside_code(diagnosis.code if shown else Code.TAINTED, diagnosis.device_id, demand, option)
 
     def _of_counters(self, facts: ReasonFacts, nearest: NearestDevice) -> Iterator[str]:
         """Yield the other counters that do not suffice for the nearest device, and who draws on them."""
@@ -250,6 +270,7 @@ class FurtherReasons:
         """Yield why the request needs another amount of a capacity than it names."""
         need, device = nearest.capacity, self._nearest.published_nearest(nearest)
         if need is None or device is None:
+            yield from self._left_of(nearest, device, option)
             return
         requested = published_amounts(option.capacity, device.capacity, nearest.device_id[0]).get(need.capacity)
         if requested is None:
@@ -257,6 +278,15 @@ class FurtherReasons:
             yield f"the request names no amount of {need.capacity}: {default}"
         elif requested != need.needed:
             yield f"the request asks for {quantity_text(requested)}, which the request policy of the device rounds up"
+
+    def _left_of(self, nearest: NearestDevice, device: Device | None, option: SearchableRequest) -> Iterator[str]:
+        """Yield what holders leave of the capacities of which the device can never give what is asked for."""
+        capacities = () if device is None else device.capacity
+        requested = published_amounts(option.capacity, capacities, nearest.device_id[0])
+        for name, left in self._nearest.left(nearest).items():
+            total = dict(capacities)[name].value
+            if left < total and (name in requested or not requested.keys() <= dict(capacities).keys()):
+                yield f"also {name}: {quantity_text(left)} of {quantity_text(total)} left"
 
     def _held_in_common(self, facts: ReasonFacts, demand: Demand, node: Node) -> Iterator[str]:
         """Yield which device that is held has a value on which all requests of a matchAttribute could agree."""
@@ -351,14 +381,6 @@ def _in_the_way_of_all(facts: ReasonFacts, node: Node) -> Iterator[str]:
             if device.code not in (None, Code.NO_MATCH, facts.rejection.code):
                 by_code.setdefault(device.code, []).append(device.device_id[2])
     yield from (f"also {code.value}: {listed(names)}" for code, names in by_code.items())
-
-
-def _beside_holders(device: Device | None, demand: Demand, option: SearchableRequest) -> Iterator[str]:
-    """Yield the taints that keep the device away beside its holders."""
-    if device is not None and demand.features.device_taints:
-        taints = [taint_text(taint) for taint in untolerated_taints(device.taints, option.tolerations)]
-        if taints:
-            yield f"also {device.name} has taint {listed(taints)}"
 
 
 def _lacking_devices(

@@ -14,7 +14,7 @@ from dra_extender.allocator.explain.device_diagnosis import DeviceDiagnosis
 from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.rules.counter_sets import CounterBalance
-from dra_extender.allocator.state.reasons import Code
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.cel.program import ProgramCache
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.report import (
@@ -305,6 +305,15 @@ class NearestDevices:
         devices = (self.published((driver, pool_and_name[:place], pool_and_name[place + 1 :])) for place in places)
         return next((device for device in devices if device is not None), None)
 
+    def left(self, nearest: NearestDevice) -> dict[str, int]:
+        """Return what its holders leave of each capacity of a device, in nano-units."""
+        device = self.published_nearest(nearest)
+        left = {} if device is None else {name: capacity.value for name, capacity in device.capacity}
+        for share in nearest.holders:
+            for name, amount in share.counters:
+                left[name] = left.get(name, 0) - amount
+        return left
+
     def _counter(self, device_id: DeviceId, balance: CounterBalance) -> CounterNeed:
         totals = self._view.published_pool(device_id[:2]).totals
         return CounterNeed(
@@ -326,13 +335,32 @@ class NearestDevices:
             if short.name in totals
         )
 
+    def beside_picks(self, device_id: DeviceId, rejection: Rejection) -> Iterator[HolderShare]:
+        """Yield the holders of what a device lacks beside the devices that the search has picked before it."""
+        device = self.published(device_id)
+        match rejection.code:
+            case Code.CAPACITY:
+                yield from self._sharing(device_id)
+            case Code.COUNTERS | Code.GROUPS:
+                # The sentence about the device names the counter set, and the counter that is short.
+                for entry in () if device is None else device.consumes_counters:
+                    if f"counter set {entry.counter_set}" in rejection.detail:
+                        for share in self.drawing(device_id, entry.counter_set):
+                            short = (f" of {name} in " in rejection.detail for name, _ in share.counters)
+                            if rejection.code is Code.GROUPS or any(short):
+                                yield share
+
+    def _sharing(self, device_id: DeviceId) -> Iterator[HolderShare]:
+        """Yield the holders of a device, and how much of it each has."""
+        for held_device in self._holders.of_device(device_id):
+            if not held_device.holding.admin:
+                amounts = held_device.holding.consumed_capacity
+                yield HolderShare(holder=held_device.holder, device=device_id[2], counters=amounts)
+
     def in_the_way(self, diagnosis: DeviceDiagnosis) -> Iterator[HolderShare]:
         """Yield the holders of the device itself, or those that draw on the counter set that is short or in conflict."""
         if diagnosis.code in (Code.IN_USE, Code.CAPACITY, Code.BOUND_ELSEWHERE):
-            for held_device in self._holders.of_device(diagnosis.device_id):
-                if not held_device.holding.admin:
-                    amounts = held_device.holding.consumed_capacity
-                    yield HolderShare(holder=held_device.holder, device=diagnosis.device_id[2], counters=amounts)
+            yield from self._sharing(diagnosis.device_id)
         elif diagnosis.code in _OF_WHOLE_SETS:
             shortage, conflict = diagnosis.shortage, diagnosis.conflict
             counter_set = shortage.counter_set if shortage is not None else conflict and conflict.entry.counter_set

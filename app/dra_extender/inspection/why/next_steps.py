@@ -21,7 +21,7 @@ from dra_extender.inspection.why.ends import HolderEnds
 from dra_extender.inspection.why.nearest import NearestDevices
 from dra_extender.inspection.why.report import NextStep, PoolGap, ReportedReason
 from dra_extender.inspection.why.reported import creation_events
-from dra_extender.inspection.why.request_edits import ReasonFacts, RequestEdits
+from dra_extender.inspection.why.request_edits import CREATED_AGAIN, ReasonFacts, RequestEdits
 from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL
@@ -31,7 +31,7 @@ _MOST_OF_A_WAY: Final = 2
 _MOST_TRIED: Final = 6
 """Changes of one way that are tried for a gang."""
 _OF_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
-_SPELT: Final = frozenset(
+_CORRECTED: Final = frozenset(
     {
         Code.SELECTOR_INVALID,
         Code.SELECTOR_FAILED,
@@ -39,10 +39,13 @@ _SPELT: Final = frozenset(
         Code.NO_DEVICES,
         Code.CLAIM_MISSING,
         Code.CLAIM_NOT_CREATED,
+        Code.CLAIM_DELETING,
+        Code.CLASS_MISSING,
+        Code.CLAIM_FULLY_RESERVED,
         Code.POD_GROUP_MISSING,
     }
 )
-"""Reasons for which a name may be misspelt; where another name was tried and helps, nothing more is advised."""
+"""What is wrong by itself, such as a misspelt name; where its correction was tried and helps, nothing more is advised."""
 
 
 class NextSteps:
@@ -74,19 +77,23 @@ class NextSteps:
             if step is not None:
                 helped = True
                 yield step
-        advised = advice(self._view, self._pod, facts.rejection, facts.reason.pool)
-        harmful = advised.startswith(ENDS)
-        if advised and facts.rejection.code not in _OF_POOLS:
-            advised = self._claims.begin + advised
-        correction = None if advised or helped else self.respelled(facts)
+        advised = self.advised(facts)
+        harmful = advised.removeprefix(self._claims.begin).startswith(ENDS)
+        correction = None if advised or helped else self.correction(facts)
         if correction is not None:
             advised = correction.text
         advised = advised or self._absent_driver(facts) or self._claim_instead(facts)
-        if advised and not (helped and facts.rejection.code in _SPELT):
-            yield NextStep(text=advised, harmful=harmful)
         end = self.ends.against(facts, nodes)
+        helped = helped or (end is not None and facts.rejection.code is Code.CLAIM_FULLY_RESERVED)
+        if advised and not (helped and facts.rejection.code in _CORRECTED):
+            yield NextStep(text=advised, harmful=harmful)
         if end is not None:
             yield end
+
+    def advised(self, facts: ReasonFacts) -> str:
+        """Return what helps against a reason, without a trial; empty where nothing can be said."""
+        advised = advice(self._view, self._pod, facts.rejection, facts.reason.pool)
+        return advised if not advised or facts.rejection.code in _OF_POOLS else self._claims.begin + advised
 
     def edits(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
         """Yield the first changes of each other way to help, whether or not they are enough."""
@@ -95,8 +102,8 @@ class NextSteps:
                 if change is not None:
                     yield change
 
-    def respelled(self, facts: ReasonFacts) -> ProposedChange | None:
-        """Return the change to the names that were meant, where the reason is that a name is misspelt; None if it is not clear."""
+    def correction(self, facts: ReasonFacts) -> ProposedChange | None:
+        """Return the change of what is wrong by itself, whatever devices are free; None if it is not clear what was meant."""
         return next(filter(None, self._edits.corrections(facts)), None)
 
     def _absent_driver(self, facts: ReasonFacts) -> str:
@@ -130,7 +137,7 @@ _AS_REPORTED: Final[Mapping[Code, str]] = MappingProxyType(
 CORRECT_SELECTOR: Final = "correct the selector"
 _SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
     {
-        Code.CLAIM_DELETING: "create the claim again once it is gone",
+        Code.CLAIM_DELETING: CREATED_AGAIN,
         Code.CLAIM_FOREIGN: "create the pod again: the claim that its status names belongs to another object",
         Code.CLAIM_FULLY_RESERVED: "end a pod that uses the claim",
         Code.SELECTOR_INVALID: CORRECT_SELECTOR,

@@ -17,13 +17,14 @@ from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.near_names import names_there
 from dra_extender.inspection.why.cause import OF_DEVICES, SELECTED_DEVICES, rejections_by_closeness
-from dra_extender.inspection.why.changes import ClaimChanges, Place, ProposedChange
+from dra_extender.inspection.why.changes import INSTEAD, ClaimChanges, Place, ProposedChange, joined
 from dra_extender.inspection.why.further import FurtherReasons, unreached_pools
 from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeDiagnosis, NoMatch
 from dra_extender.inspection.why.next_steps import NextSteps
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.report import (
+    CORRECTED,
     DEVICES_AND_NODES,
     EXAMPLES,
     Branch,
@@ -52,8 +53,13 @@ _MOST_NODES_OF_A_SET: Final = 16
 _MOST_REASONS_OF_A_SET: Final = 4
 _MOST_OF_A_REASON: Final = 6
 _MOST_OF_AN_ALTERNATIVE: Final = 3
-_MOST_RESPELLED: Final = 3
-"""Misspelt names that are corrected to see what else stands in the way."""
+_MOST_CORRECTED: Final = 3
+"""Corrections that are made to see what else stands in the way."""
+_CORRECTED: Final = {
+    Code.CLAIM_DELETING: "the claim is created again",
+    Code.SELECTOR_FAILED: "the selector does not fail",
+}
+"""What is so after a correction, where it is not the name that was wrong."""
 _MOST_FURTHER_REQUESTS: Final = 3
 """How often the pod is evaluated again without what is known not to fit."""
 
@@ -95,7 +101,7 @@ class Reasons:
         if not self._trials.applied_change.changes:
             self._known += list(self._of_other_alternatives())
             self._known += self._of_further_requests()
-            self._known += self._once_respelled()
+            self._known += self._once_corrected()
             self._name_unreached_pools()
 
     @property
@@ -145,7 +151,7 @@ class Reasons:
         if self._trials.of_gang:
             return None
         steps = (self._change_and_further(further, end) for further in range(1, MOST_CHANGES))
-        return self._without_a_claim() or next(filter(None, steps), None)
+        return self._without_a_claim() or next(filter(None, steps), None) or self._beside_advice()
 
     def _without_a_claim(self) -> NextStep | None:
         """Try the pod without one of the claims that do not fit."""
@@ -153,6 +159,38 @@ class Reasons:
         names = dict.fromkeys(facts.rejection.claim for facts in self._known if facts.rejection.code in _GIVEN_UP)
         changes = (self._claims.without([(name, "")], f"do without claim {name}") for name in names)
         return self._trials.first_that_helps(changes, tuple(dict.fromkeys(nodes)))
+
+    def _beside_advice(self) -> NextStep | None:
+        """Find what helps the rest of a pod that has claims or requests for which nothing can be tried, and advise both.
+
+        Return None if the rest of the pod fits.
+        """
+        advised = {
+            facts.place: text
+            for facts in self._known
+            if facts.rejection.claim and facts.rejection.code not in _GIVEN_UP and self._next.correction(facts) is None
+            if (text := self._next.advised(facts))
+        }
+        change = self._claims.without(advised) if advised else None
+        if change is None:
+            return None
+        nodes = tuple(dict.fromkeys(node for facts in self._known for node in facts.nodes))
+        with self._trials.within(change):
+            pod, result = self._evaluated_again(nodes)
+            step = self._step_of_rest(pod, result)
+        if step is None:
+            return None
+        return msgspec.structs.replace(step, text=joined([*advised.values(), step.text]), nodes=(), verified="")
+
+    def _step_of_rest(self, pod: Pod, result: FilterResult) -> NextStep | None:
+        """Find what helps a pod as changes have left it; `result`: what the filter finds by then."""
+        if result.fits:
+            return next(
+                iter(NodeSteps(self._view, pod, self._trials.applied_change).steps_on(tuple(result.fits))), None
+            )
+        reasons = Reasons(self._view, pod, result, self._trials)
+        steps = (step for step in reasons.steps() if step.verified == DEVICES_AND_NODES)
+        return next(steps, None) or reasons.smallest_set()
 
     def _change_and_further(self, further: int, end: float) -> NextStep | None:
         """Try a change against one reason with `further` more changes, each against what is left; prefer to end the fewest pods."""
@@ -257,24 +295,37 @@ class Reasons:
             further += last[:_MOST_OF_AN_ALTERNATIVE]
         return further
 
-    def _once_respelled(self) -> Sequence[ReasonFacts]:
-        """Return the reasons that stay against requests with misspelt names when these are the names that were meant."""
+    def _once_corrected(self) -> Sequence[ReasonFacts]:
+        """Return the reasons that stay against requests of which something is wrong by itself when that is corrected."""
         nodes = tuple(dict.fromkeys(node for facts in self._known for node in facts.nodes))
-        judged = {facts.place for facts in self._known if self._next.respelled(facts) is None}
-        remaining = self._remaining_once_respelled(nodes, _MOST_RESPELLED) or ()
+        judged = {facts.place for facts in self._known if self._next.correction(facts) is None}
+        remaining, states = self._remaining_once_corrected(nodes, _MOST_CORRECTED)
+        once = f"once {' and '.join(dict.fromkeys(states))}"
         # Without its demand, a reason is no ground for changes by themselves.
-        further = (facts._replace(demand=None) for facts in remaining if facts.place not in judged)
-        return [facts._replace(after_correction=True) for facts in further]
+        return [
+            facts._replace(
+                demand=None,
+                after_correction=True,
+                reason=msgspec.structs.replace(facts.reason, text=f"{once}: {facts.reason.text}"),
+            )
+            for facts in remaining
+            if facts.place not in judged
+        ]
 
-    def _remaining_once_respelled(self, nodes: Sequence[str], names: int) -> Sequence[ReasonFacts] | None:
-        """Correct at most so many names, one after the other; return None if no name is misspelt."""
-        change = next(filter(None, map(self._next.respelled, self._known)), None)
-        if change is None or names == 0:
-            return None
+    def _remaining_once_corrected(self, nodes: Sequence[str], most: int) -> tuple[Sequence[ReasonFacts], list[str]]:
+        """Make at most so many corrections, one after the other; return the reasons that remain, and what is so by then.
+
+        Return neither if there is nothing to be corrected.
+        """
+        corrections = ((facts, self._next.correction(facts)) for facts in self._known)
+        facts, change = next((entry for entry in corrections if entry[1] is not None), (None, None))
+        if facts is None or change is None or most == 0:
+            return (), []
+        state = CORRECTED if INSTEAD in change.text else _CORRECTED.get(facts.rejection.code, CORRECTED)
         with self._trials.within(change):
             reasons = Reasons(self._view, *self._evaluated_again(nodes), self._trials)
-            further = reasons._remaining_once_respelled(nodes, names - 1)
-        return reasons._known if further is None else further
+            further, states = reasons._remaining_once_corrected(nodes, most - 1)
+        return (further if states else reasons._known), [state, *states]
 
     def _after(self, change: ProposedChange, nodes: Sequence[str]) -> Sequence[ReasonFacts]:
         """Return the reasons against the pod alone, without its gang, after a change."""
@@ -315,8 +366,12 @@ class Reasons:
         for diagnosis in diagnoses:
             for device in diagnosis.devices:
                 if diagnosis.node.name == group.example and device.device_id[2] == rejection.device:
-                    name = "/".join(device.device_id)
-                    return NearestDevice(node=group.example, device=name, detail=rejection.detail)
+                    return NearestDevice(
+                        node=group.example,
+                        device="/".join(device.device_id),
+                        detail=rejection.detail,
+                        holders=tuple(self._nearest.beside_picks(device.device_id, rejection)),
+                    )
         return None
 
     def _constraint(self, facts: ReasonFacts, example: str) -> ConstraintValues | None:

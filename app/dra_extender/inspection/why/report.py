@@ -15,8 +15,8 @@ DEVICES_AND_NODES: Final = "devices and nodes"
 """How a next step was tried; see NextStep."""
 EXAMPLES: Final = 3
 """How many nodes, devices or sentences of a kind are named where there may be many."""
-ONCE_CORRECTED: Final = "once the name is right"
-"""How sentences for people begin that are about what stands in the way after a misspelt name is corrected."""
+CORRECTED: Final = "the name is right"
+"""When something stands in the way that a misspelt name hides; sentences for people begin with `once`."""
 ONCE_ADMITTED: Final = "once its gates are removed"
 """How such a sentence about a pod with scheduling gates begins."""
 
@@ -201,8 +201,8 @@ class Branch(Value, frozen=True):
     """What is said of one request of one claim; without names, of the pod as a whole.  `wanted` e.g. `1 x gpu.example.com`.
 
     `subject`: what asks, where that is no claim of the pod's spec: `extended resource example.com/gpu of container "main"`, or a
-    claim of the member that blocks the gang.  `after_correction`: what stands in the way once misspelt names are corrected, on
-    nodes that `reasons` of this or another branch count already.
+    claim of the member that blocks the gang.  `after_correction`: what stands in the way once misspelt names, failing selectors
+    and claims that are being deleted are replaced, on nodes that `reasons` of this or another branch count already.
     """
 
     claim: str = ""

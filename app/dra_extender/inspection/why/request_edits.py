@@ -3,9 +3,9 @@
 A further cause gets its changes in `RequestEdits.against`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -24,7 +24,7 @@ from dra_extender.cel.explain.nearness import relaxed
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.program import Program
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.near_names import meant_name
+from dra_extender.inspection.near_names import meant_name, near_names
 from dra_extender.inspection.why.changes import (
     ClaimChanges,
     Json,
@@ -33,6 +33,7 @@ from dra_extender.inspection.why.changes import (
     with_capacity,
     with_constraint,
     with_expressions,
+    without_alternative,
     without_requests,
 )
 from dra_extender.inspection.why.names import (
@@ -52,6 +53,8 @@ from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL
 _MOST_EXPRESSIONS: Final = 8
 """Selectors of a request, or of its class, in which misspelt names are looked for."""
 _MOST_COUNTS: Final = 6
+_MOST_NEAR: Final = 3
+"""Names that are near a misspelt one, and are tried."""
 HELD: Final = frozenset(
     {
         Code.IN_USE,
@@ -65,13 +68,14 @@ HELD: Final = frozenset(
     }
 )
 """Reasons that the end of other pods may remove."""
+CREATED_AGAIN: Final = "create the claim again once it is gone"
 _TOO_FEW: Final = frozenset({*HELD, Code.NO_MATCH})
 
 
 class ReasonFacts(NamedTuple):
     """What is known of the nodes of one reason: the nearest devices, nearest first, and the diagnoses of all devices.
 
-    `after_correction`: it stands in the way once a misspelt name is corrected.
+    `after_correction`: it stands in the way once what is wrong by itself is corrected.
     """
 
     rejection: Rejection
@@ -123,13 +127,17 @@ class RequestEdits:
         """Yield, for each way to help against a reason, the changes to be tried, the smallest first."""
         code, option = facts.rejection.code, facts.option
         yield self.corrections(facts)
+        # Where several names are near, each is a way.
+        yield from ([change] for change in self._near_objects(facts))
+        if code is Code.CLASS_MISSING:
+            near = [change for change in self._near_classes(facts) if change is not None]
+            yield from ([change] for change in near)
+            yield [] if near else self._without_alternative(facts)
         if code is Code.TOO_MANY_DEVICES:
             yield self._as_many_as_allowed(facts.rejection)
         if option is None:
             return
         match code:
-            case Code.SELECTOR_FAILED:
-                yield self._reselected(facts, guarded_expression)
             case Code.NO_MATCH:
                 yield chain(self._reselected(facts, meant_expression), self._other_selectors(facts, option))
                 yield self._weaker_class(option, facts.candidates)
@@ -152,28 +160,40 @@ class RequestEdits:
             yield self._without_claim(facts)
 
     def corrections(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
-        """Return the changes to the names that were meant, where the reason is that a name is misspelt."""
+        """Return the changes of what is wrong by itself: a misspelt name, a selector that fails, a claim that is being deleted."""
         match facts.rejection.code:
             case Code.CLASS_MISSING:
-                return self._meant_classes(facts)
-            case Code.SELECTOR_INVALID | Code.SELECTOR_FAILED:
+                return _unless_several(self._near_classes(facts))
+            case Code.SELECTOR_INVALID:
                 return self._reselected(facts, meant_expression)
-        return self._meant_object(facts)
+            case Code.SELECTOR_FAILED:
+                return chain(self._reselected(facts, meant_expression), self._reselected(facts, guarded_expression))
+            case Code.CLAIM_DELETING:
+                return iter([self._claims.created_again(facts.rejection.detail, CREATED_AGAIN)])
+        return _unless_several(self._near_objects(facts))
 
-    def _meant_object(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
-        """Yield the pod with the claim, template or PodGroup that was meant by a misspelt name."""
+    def _near_objects(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
+        """Yield the pod with each claim, template or PodGroup that may be meant by a misspelt name."""
         missing = missing_object(self._view, self._pod, facts.rejection)
         if missing is not None:
             kind, misspelt = missing
-            name = meant_name(misspelt, self._view.names(kind, self._pod.namespace))
-            yield None if name is None else self._claims.with_name(kind, misspelt, name)
+            for name in near_names(misspelt, self._view.names(kind, self._pod.namespace))[:_MOST_NEAR]:
+                yield self._claims.with_name(kind, misspelt, name)
 
-    def _meant_classes(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
-        """Yield the request with the class that was meant by a misspelt name."""
+    def _near_classes(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
+        """Yield the request with each class that may be meant by a misspelt name."""
         for missing in self._claims.classes(facts.place):
-            name = meant_name(missing, self._view.ledger.classes)
-            if name is not None:
-                yield self._with_class(facts, name)
+            if missing not in self._view.ledger.classes:
+                for name in near_names(missing, self._view.ledger.classes)[:_MOST_NEAR]:
+                    yield self._with_class(facts, name)
+
+    def _without_alternative(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
+        """Yield the claim without an alternative of which nothing that exists can be meant."""
+        claim, request = facts.place
+        main, _, alternative = request.partition("/")
+        if alternative:
+            text = f"do without alternative {request}"
+            yield self._claims.of_claim(claim, text, without_alternative(main, alternative))
 
     def _with_class(self, facts: ReasonFacts, name: str) -> ProposedChange | None:
         claim, request = facts.place
@@ -210,29 +230,38 @@ class RequestEdits:
 
     def _less_capacity(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         nearest = facts.reason.nearest
-        short = () if nearest is None or nearest.capacity is None else (nearest.capacity, *nearest.further_capacities)
         device = None if nearest is None else self._nearest.published_nearest(nearest)
-        if short and device is not None:
-            capacities = dict(device.capacity)
+        if nearest is None or device is None:
+            return
+        capacities = dict(device.capacity)
+        if nearest.capacity is not None:
+            short = (nearest.capacity, *nearest.further_capacities)
             amounts = {need.capacity: most_allowed(capacities[need.capacity], need.left) for need in short}
             if all(amounts.values()):
                 yield self._claims.of_request(facts.place, _less_text(amounts), with_capacity(amounts))
-        elif device is not None:
-            limits = {name: most_allowed(capacity) for name, capacity in device.capacity}
-            meant = {name: meant_name(name, limits) for name in option.capacity if name not in limits}
-            if meant and all(meant.values()):
-
-                def edit(body: Json) -> None:
-                    requests = body["capacity"]["requests"]
-                    body["capacity"]["requests"] = {
-                        meant.get(name) or name: amount for name, amount in requests.items()
-                    }
-
-                text = f"ask for {', '.join(f'{right} instead of {name}' for name, right in meant.items())}"
-                yield self._claims.of_request(facts.place, text, edit)
-            less = {name: limits[name] for name, amount in option.capacity.items() if 0 < limits.get(name, 0) < amount}
+            return
+        yield from self._meant_capacities(facts, option, capacities)
+        left = self._nearest.left(nearest)
+        available = {name: most_allowed(capacity, left[name]) for name, capacity in device.capacity}
+        in_all = {name: most_allowed(capacity) for name, capacity in device.capacity}
+        for most in (available, in_all) if available != in_all else (in_all,):
+            less = {name: most[name] for name, amount in option.capacity.items() if 0 < most.get(name, 0) < amount}
             if less:
                 yield self._claims.of_request(facts.place, _less_text(less), with_capacity(less))
+
+    def _meant_capacities(
+        self, facts: ReasonFacts, option: SearchableRequest, names: Collection[str]
+    ) -> Iterator[ProposedChange | None]:
+        """Yield the request with the capacities of the device that were meant by misspelt names."""
+        meant = {name: meant_name(name, names) for name in option.capacity if name not in names}
+        if meant and all(meant.values()):
+
+            def edit(body: Json) -> None:
+                requests = body["capacity"]["requests"]
+                body["capacity"]["requests"] = {meant.get(name) or name: amount for name, amount in requests.items()}
+
+            text = f"ask for {', '.join(f'{right} instead of {name}' for name, right in meant.items())}"
+            yield self._claims.of_request(facts.place, text, edit)
 
     def _meant_attributes(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the claim with the attributes that were meant by misspelt ones of its constraints."""
@@ -340,6 +369,12 @@ class RequestEdits:
                 edits[program.expression] = relaxation.expression
                 conditions += relaxation.conditions
         return edits, conditions
+
+
+def _unless_several(changes: Iterator[ProposedChange | None]) -> Iterator[ProposedChange | None]:
+    """Return a change if it is the only one: of several it is not clear which was meant."""
+    first_two = list(islice(changes, 2))
+    return iter(first_two if len(first_two) == 1 else [])
 
 
 def _less_text(amounts: Mapping[str, int]) -> str:

@@ -44,12 +44,12 @@ from dra_extender.inspection.why.next_steps import CORRECT_SELECTOR, reported_ad
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import (
+    CORRECTED,
     DEVICES_AND_NODES,
     DEVICES_ONLY,
     EXAMPLES,
     FORMAT,
     ONCE_ADMITTED,
-    ONCE_CORRECTED,
     Cause,
     EndedPod,
     NextStep,
@@ -280,7 +280,7 @@ def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> WhyReport:
     further = [reason.text for reason in cause.node_reasons]
     if cause.result is not None and not cause.result.fits:
         further = [group.rejection.text for group in cause.result.why()]
-    once = ONCE_ADMITTED if pod.gates else ONCE_CORRECTED
+    once = ONCE_ADMITTED if pod.gates else f"once {CORRECTED}"
     notes = (*report.notes, f"{once}: {', '.join((cause.summary, *further[:EXAMPLES]))}")
     return msgspec.structs.replace(report, next=(*report.next, *steps), notes=notes)
 
