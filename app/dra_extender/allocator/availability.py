@@ -1,4 +1,4 @@
-"""Whether anybody can have a device, and if not, why: the one rule behind `devices`, `usage`, the page and the metrics.
+"""Availability of devices to any claim, and the reason against it: the one rule behind `devices`, `usage`, page and metrics.
 
 A device is taken if a claim has all or a share of it (`taken_devices`).  Otherwise the allocator judges it for a claim that asks
 for one device of any kind, without selectors and tolerations (`any_device_demand`), and `availability` says what the code means.  A
@@ -24,7 +24,7 @@ ANY_DEVICE: Final = (_ANY, _ANY)
 
 
 class Availability(StrEnum):
-    """Whether a claim can have a device that no claim has now, and if not, what keeps it."""
+    """An answer about a device that no claim has now: a claim can have it, or what keeps claims away."""
 
     USABLE = "usable"
     COUNTERS = "blocked by counters"
@@ -33,7 +33,7 @@ class Availability(StrEnum):
 
 
 class DeviceAvailability(NamedTuple):
-    """Whether a claim can have a device; `reason` says why the device is unusable, otherwise it is empty.
+    """The availability of one device; `reason` says why the device is unusable, otherwise it is empty.
 
     `depends_on_node`: another node that reaches the device may give another answer.
     """

@@ -1,4 +1,4 @@
-"""From a solution to the allocation that is written: results, configuration, node selector, and what the devices hold."""
+"""Placement of a claim: the allocation that is written for a solution, and what it takes out of the pools."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from dra_extender.allocator.demand.demand import ClaimDemand, SearchableRequest
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import amount_text
-from dra_extender.allocator.rules.held_devices import FrozenView, binds_to_node_now, frozen_view
+from dra_extender.allocator.rules.held_devices import binds_to_node_now, frozen_view
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Pick
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
@@ -81,7 +81,7 @@ def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | 
     pools, location = node_view.pools, pick.location
     device, published = pools.devices[location], pools.views[location].published
     holdings = () if share_id is None else node_view.holdings(location)
-    snapshot = frozen_view(holdings, device) or FrozenView.from_published(device)
+    snapshot = frozen_view(holdings, device)
     is_share = share_id is not None and not pick.option.admin
     return DeviceHolding(
         driver=published.driver,

@@ -43,7 +43,7 @@ class Pick(NamedTuple):
 
 
 class Exclusion(IntEnum):
-    """Why an eligible device cannot be picked beside what is held and what is picked so far; NONE if it can."""
+    """The reason why an eligible device cannot be picked beside what is held and picked so far; NONE if it can."""
 
     NONE = 0
     PICKED = 1
@@ -72,7 +72,7 @@ class PoolTables:
 
 
 class SearchState:
-    """What one search has picked on a node.  `try_pick` picks a device or leaves no trace; `trail.undo_to` returns to a mark.
+    """The picks of one search on a node.  `try_pick` picks a device or leaves no trace; `trail.undo_to` returns to a mark.
 
     `sizes` are the numbers of devices by claim.  By location, `claims_by_device` has the claims that picked the whole device as
     bits, and `shares` the sum of the shares picked of a device.

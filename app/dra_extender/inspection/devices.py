@@ -10,7 +10,7 @@ from dra_extender.allocator.availability import DeviceAvailability
 from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.compatibility_groups import GroupState, state_with
-from dra_extender.allocator.rules.held_devices import FrozenView, bound_nodes, frozen_view, held_consumption
+from dra_extender.allocator.rules.held_devices import bound_nodes, frozen_view, held_consumption
 from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.audit.published import is_for, slice_finding
@@ -374,7 +374,7 @@ def _device(
 ) -> DeviceUse:
     device_id = (*published.pool_id, device.name)
     held_by = holders.of_device(device_id)
-    frozen = frozen_view(holdings, device) or FrozenView.from_published(device)
+    frozen = frozen_view(holdings, device)
     differences = snapshot_differences(device, held_by)
     return DeviceUse(
         name=device.name,

@@ -1,4 +1,4 @@
-"""What the API server fills in where people leave fields out: the defaults that decisions read."""
+"""Defaults that the API server fills in where people leave fields out, as far as decisions read them."""
 
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What an API server of Kubernetes 1.37 refuses in an object that people wrote: unknown fields, wrong values, broken rules.
+"""Check of an object that people wrote, as an API server of Kubernetes 1.37 does it: unknown fields, wrong values, broken rules.
 
 The structs of the model say which fields an object has and what may be in them, `rules` has the rules between fields, and
 `known_fields` the fields that the model does not describe.

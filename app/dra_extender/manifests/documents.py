@@ -24,7 +24,7 @@ MOST_DEPTH: Final = 64
 
 
 class YamlBounds(NamedTuple):
-    """How much a text may hold; reading ends where it holds more.
+    """The size that a text may have; reading ends where it has more.
 
     Attributes:
         values: Values of one document, as they are written, and with all aliases written out.

@@ -1,4 +1,4 @@
-"""What a manifest may have in the place of a text, by its format; a wrong value gets a sentence that says what was expected."""
+"""Checks of the texts in a manifest by their format; a wrong value gets a sentence that says what was expected."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""How messages name a field that people wrote, and what is wrong with it.
+"""Messages about fields that people wrote: the name of a field, and what is wrong with it.
 
 Messages about settings, the device policy, kube-scheduler's configuration and manifests are made here.
 """

@@ -213,7 +213,7 @@ class Placement(Value, frozen=True, rename=None):
 
 @dataclass(frozen=True, slots=True)
 class ScoreTerms:
-    """What speaks for an allocation beyond that it fits; those of several claims are added up.
+    """The terms by which an allocation that fits is scored; those of several claims are added up.
 
     `alternatives`: the sum of 8 - index over the chosen alternatives of `firstAvailable` requests.  `waits`: some device has to
     fulfil binding conditions first.  `counter_sets`: how many counter sets are drawn on, `joined` of these by others already.

@@ -1,4 +1,4 @@
-"""What an allocation took, frozen beside it (KEP-5963, snapshot at allocation).
+"""Snapshot of the devices of an allocation, frozen beside it (KEP-5963, snapshot at allocation).
 
 Released API servers have no field for the groups and counters that an allocated device had when it was allocated, and a
 driver may republish its slice at any time.  So they are kept in an annotation of the claim.  The KEP's field for the groups,
@@ -55,7 +55,7 @@ class _Frozen(NamedTuple):
 
 
 class Snapshot(Value, frozen=True):
-    """What the annotation has, in JSON."""
+    """The content of the annotation, in JSON."""
 
     version: int
     digest: Annotated[str, Format.DIGEST]

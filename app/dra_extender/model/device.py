@@ -68,7 +68,7 @@ class ValidRange(Value, frozen=True, rename=None):
 
 
 class RequestPolicy(Value, frozen=True, rename=None):
-    """How amounts of a shared capacity may be requested, in nano-units (KEP-5075)."""
+    """The amounts of a shared capacity that requests may take, in nano-units (KEP-5075)."""
 
     default: int | None = None
     valid_values: tuple[int, ...] | None = None
@@ -222,7 +222,7 @@ class DeviceExpression(Value, frozen=True):
 
 
 class ResourceMapping(Value, frozen=True):
-    """How a device counts as a resource of its node."""
+    """The amount of a resource of its node that a device is."""
 
     capacity_key: QualifiedName | None = None
     capacity_multiplier: Quantity | None = None
@@ -230,14 +230,14 @@ class ResourceMapping(Value, frozen=True):
 
 
 class ResourceOverhead(Value, frozen=True):
-    """What a device costs of a resource of its node."""
+    """The amount of a resource of its node that the use of a device costs."""
 
     per_pod: Quantity | None = None
     per_container: Quantity | None = None
 
 
 class NodeAllocatable(Value, frozen=True):
-    """How a device counts as one resource of its node; for decisions, only its presence matters."""
+    """An entry of `nodeAllocatableResources` of a device; for decisions, only its presence matters."""
 
     unread: ClassVar[Mapping[str, Any]] = {
         "mapping": Annotated[ResourceMapping, Mark.LEFT_OUT],

@@ -11,7 +11,7 @@ from dra_extender.model.resource_claim import Selectors
 
 
 class DeviceTaintSelector(Value, frozen=True):
-    """Which devices a rule taints: an absent field matches every value, a present one exactly itself."""
+    """The devices that a rule taints: an absent field matches every value, a present one exactly itself."""
 
     driver: DriverName | None = None
     pool: PoolName | None = None

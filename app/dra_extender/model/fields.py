@@ -1,4 +1,4 @@
-"""What is known of the fields of API objects beyond what decoding needs.
+"""Description of the fields of API objects, beyond what decoding needs.
 
 A struct of the model describes an object of the API.  The annotations of its fields say what an API server accepts there, what a
 snapshot keeps, and what redaction does with it.  `fields_of` reads them; decoding, the checks of manifests (`manifests.check`),
@@ -17,7 +17,7 @@ from dra_extender.model.api_json import Value
 
 
 class Format(Enum):
-    """What a text is: from it follow the check of manifests, the redaction, and the texts that tests make up."""
+    """The kind of a text: from it follow the check of manifests, the redaction, and the texts that tests make up."""
 
     NAME = auto()
     """Any text that names something: UIDs, names of schedulers and nodes."""
@@ -66,7 +66,7 @@ class Format(Enum):
 
 
 class Mark(Enum):
-    """What else holds for a field."""
+    """A mark for what else holds of a field."""
 
     REQUIRED = auto()
     """An API server refuses an object without the field, though decoding does not."""
@@ -113,7 +113,7 @@ class OneOf:
 
 
 class Items(NamedTuple):
-    """How many items a list or a mapping may have, and the field in which they have to differ (empty: altogether)."""
+    """The number of items that a list or a mapping may have, and the field in which they have to differ (empty: altogether)."""
 
     min_items: int = 0
     max_items: int | None = None

@@ -1,6 +1,6 @@
-"""Who wrote which part of a claim, as the API server keeps it in `metadata.managedFields`.
+"""Writers of the parts of a claim, as the API server keeps them in `metadata.managedFields`.
 
-It distinguishes our allocations from those of other schedulers, which set the same finalizer and the same fields.
+They distinguish our allocations from those of other schedulers, which set the same finalizer and the same fields.
 """
 
 from collections.abc import Iterator, Mapping

@@ -94,7 +94,7 @@ class ObjectMeta(TemplateMeta, frozen=True):
 
 
 class ObjectIdentity(Value, frozen=True):
-    """What identifies an object among all of its kind, and its version."""
+    """The identity of an object among all of its kind, and its version."""
 
     name: str = ""
     namespace: str = ""

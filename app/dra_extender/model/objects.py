@@ -144,7 +144,7 @@ class ObjectReference(Value, frozen=True):
 
 
 class EventSeries(Value, frozen=True):
-    """How often an Event was repeated, and when last."""
+    """The number of times that an Event was repeated, and the last time."""
 
     count: int = 0
     last_observed_time: Time | None = None
@@ -209,7 +209,7 @@ class DisruptionBudgetSpec(Value, frozen=True):
 
 
 class DisruptionBudgetStatus(Value, frozen=True):
-    """How many more pods may be evicted now."""
+    """The number of pods that may still be evicted now."""
 
     disruptions_allowed: int = 0
 

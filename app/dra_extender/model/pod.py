@@ -50,14 +50,14 @@ class PodResourceClaim(GroupResourceClaim, frozen=True):
 
 
 class PodClaimStatus(Value, frozen=True):
-    """Which claim was generated for an entry; no name means that none is needed."""
+    """The claim that was generated for an entry; no name means that none is needed."""
 
     name: DnsLabel = ""
     resource_claim_name: Subdomain | None = None
 
 
 class ResourceRequest(Value, frozen=True, rename=None, array_like=True):
-    """So many of one extended resource (or NO_COUNT); `place` counts the container's requests of any kind by name, from 0."""
+    """An amount of one extended resource (or NO_COUNT); `place` counts the container's requests of any kind by name, from 0."""
 
     resource: str
     amount: int
@@ -236,7 +236,7 @@ class WholePodSpec(PodSpec, frozen=True):
 
 
 class MappedRequest(Value, frozen=True):
-    """Which request of the claim serves an extended resource of a container."""
+    """The request of the claim that serves an extended resource of a container."""
 
     container_name: Name = ""
     resource_name: Resource = ""

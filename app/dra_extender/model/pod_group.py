@@ -27,7 +27,7 @@ class Gang(Value, frozen=True):
 
 
 class SchedulingPolicy(Value, frozen=True):
-    """How the pods of a PodGroup are scheduled."""
+    """The policy by which the pods of a PodGroup are scheduled."""
 
     basic: Annotated[Empty, Mark.UNCHECKED] | None = None
     gang: Gang | None = None

@@ -153,7 +153,7 @@ class ClaimSpec(Value, frozen=True):
 
 
 class ConsumerReference(Value, frozen=True):
-    """Who may use an allocated claim: a pod (core group) or a PodGroup."""
+    """A consumer that may use an allocated claim: a pod (core group) or a PodGroup."""
 
     api_group: Word = ""
     resource: Word = ""
@@ -166,7 +166,7 @@ class ConsumerReference(Value, frozen=True):
 
 
 class AllocatedDeviceStatus(Value, frozen=True, rename={"share_id": "shareID"}):
-    """What the driver says of one allocated device.  The API server spells no conditions as null."""
+    """The driver's report on one allocated device.  The API server spells no conditions as null."""
 
     driver: DriverName = ""
     pool: PoolName = ""

@@ -1,1 +1,1 @@
-"""What the claims of a pod ask for: validated requests, selectors, constraints."""
+"""Demand of the claims of a pod: validated requests, selectors and constraints."""

@@ -1,4 +1,4 @@
-"""What a pod asks for, valid on every node and ready to be searched."""
+"""Demand of a pod: all that its claims ask for, valid on every node and ready to be searched."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -137,7 +137,7 @@ class ClaimDemand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """What a pod asks for, valid on every node.  Demands with equal `signature` get equal answers on one node and usage.
+    """All that a pod asks for, valid on every node.  Demands with equal `signature` get equal answers on one node and usage.
 
     `compile_rule` compiles a `compatibleOnlyWith` expression and keeps its verdicts.  `size` estimates the bytes that the demand
     keeps alive, including programs and claims that it shares with other demands.  `admin_access`: some request has admin access.

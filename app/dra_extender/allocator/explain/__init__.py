@@ -1,1 +1,1 @@
-"""Why a node does not fit: shortfalls, reasons by device, messages."""
+"""Explanations of nodes that do not fit: shortfalls, reasons by device, messages."""

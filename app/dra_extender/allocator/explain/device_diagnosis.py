@@ -31,7 +31,7 @@ _MAX_EXPLAINED: Final = 8
 
 
 class GroupConflict(NamedTuple):
-    """What a device declares on a counter set, and which groups are in force there (None: members without groups).
+    """The groups that a device declares on a counter set, and those in force there (None: members without groups).
 
     `counters` has what remains of each counter of the set, `shortage` the first counter of any set that does not suffice either.
     """
@@ -76,7 +76,7 @@ class RejectedDevices(Value, frozen=True):
 
 
 class RequestSurvey(Value, frozen=True):
-    """What a request (or one alternative of it, `name/alternative`) finds on a node.
+    """The devices of a node as one request, or one alternative of it (`name/alternative`), finds them.
 
     `wanted` is the number of devices, -1 for all that match.  `seen` is the sum of `free` and all refused devices; `skipped` counts
     the devices beyond the limit of the survey.

@@ -1,4 +1,4 @@
-"""Why a device is not one that a request means: the selector that is false there, with the values on both sides."""
+"""Reasons why selectors do not match a device: the first one that is false, with the values on both sides."""
 
 from collections.abc import Hashable, Iterator
 from math import inf

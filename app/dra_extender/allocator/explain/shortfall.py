@@ -1,4 +1,4 @@
-"""Why a demand does not fit: the rejections at the deepest slot that the search reached, and pools that may have its devices."""
+"""Shortfall of a search: the rejections at the deepest slot that it reached, and pools that may have the missing devices."""
 
 from collections.abc import Mapping, Sequence
 

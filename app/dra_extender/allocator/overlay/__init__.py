@@ -1,1 +1,1 @@
-"""What an administrator's policy and DeviceTaintRules add to published devices."""
+"""Overlays on published devices: an administrator's policy, and the taints of DeviceTaintRules."""

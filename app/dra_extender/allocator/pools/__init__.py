@@ -1,1 +1,1 @@
-"""Which slices make a pool, whether it is complete and valid, and which devices a node can use."""
+"""Pools as one node sees them: their current slices, complete and valid or with their problem, and the devices."""

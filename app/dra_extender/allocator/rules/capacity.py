@@ -31,7 +31,7 @@ class CapacityError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CapacityMismatch:
-    """Why a device can never serve a request; `reason` follows the device's name in a sentence."""
+    """The reason why a device can never serve a request; `reason` follows the device's name in a sentence."""
 
     reason: str
 
@@ -189,7 +189,7 @@ class CapacityShortage(NamedTuple):
 
 
 class SharedConsumption(NamedTuple):
-    """Whether claims have or hold shares of a device, and the sums of their amounts; no amounts without shares."""
+    """The amounts of the shares that claims have or hold of a device; without `shares` there are none."""
 
     shares: bool
     amounts: Amounts

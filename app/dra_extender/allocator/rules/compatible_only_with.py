@@ -38,7 +38,7 @@ HeldConsumption = Callable[[Pool], Iterable[tuple[str, CounterConsumption]]]
 
 @dataclass(frozen=True, slots=True)
 class SlicePosition:
-    """Where a device is published: its slice and its position there."""
+    """The slice that publishes a device, and the position of the device in it."""
 
     published: ResourceSlice
     position: int
@@ -49,7 +49,7 @@ class SlicePosition:
 
 
 class NeighbourScope(NamedTuple):
-    """What makes devices neighbours: the pool, the node (None if the device is not local to one), and the counter sets."""
+    """The scope of neighbours of a device: its pool, its node (None if it is not local to one), and its counter sets."""
 
     pool_id: PoolId
     node: str | None
@@ -80,7 +80,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourConflict:
-    """Why a device may not be allocated beside a member.
+    """The reason why a device may not be allocated beside a member.
 
     The rule `expression`, of the member or else of the device, is not true for the other one; `problem` says why it has no value.
     `neighbour_count` is the number of neighbours if they are too many to be compared, else 0.

@@ -36,7 +36,7 @@ def amounts_drawn(consumption: Sequence[CounterConsumption]) -> Sequence[tuple[C
 
 
 class CounterTable:
-    """What remains of the counters of one pool during one search, in nano-units.
+    """The remaining amounts of the counters of one pool during one search, in nano-units.
 
     As in upstream's allocator, a counter that the held devices overdraw blocks every device of the pool that draws on counters.
     """

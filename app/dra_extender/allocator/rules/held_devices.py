@@ -1,4 +1,4 @@
-"""What allocated devices draw from their pool, and to which nodes they are bound.
+"""Held devices: their consumption of counters, and the nodes to which they are bound.
 
 A held device counts with the consumption that was frozen when it was allocated: amounts and groups (KEP-5963).  Without a snapshot
 it counts with the slice as published now, as upstream counts every device.
@@ -22,27 +22,23 @@ from dra_extender.model.resource_slice import ResourceSlice
 
 
 class FrozenView(NamedTuple):
-    """What a held device was when it was allocated; the fields are those of a `DeviceHolding`."""
+    """A held device as it was when it was allocated; the fields are those of a `DeviceHolding`."""
 
     consumption: tuple[CounterConsumption, ...]
     compatible_only_with: str | None
     neighbours_on: str
     sources: tuple[tuple[str, str], ...]
 
-    @classmethod
-    def from_published(cls, device: Device) -> "FrozenView":
-        return cls(device.consumes_counters, device.compatible_only_with, device.neighbours_on, device.sources)
 
-
-def frozen_view(holdings: Iterable[DeviceHolding], live: Device) -> FrozenView | None:
-    """Return the merged snapshots of one device's holdings; None without any: then `live`, the device as published now, counts.
+def frozen_view(holdings: Iterable[DeviceHolding], live: Device) -> FrozenView:
+    """Return the merged snapshots of one device's holdings; without any, `live`, the device as it is published now.
 
     A further share of the device copies it.  Snapshots that differ are merged as in `held_consumption`; of several expressions
     the first in alphabetical order counts.
     """
     snapshots = [holding for holding in holdings if holding.is_frozen and not holding.admin]
     if not snapshots:
-        return None
+        return FrozenView(live.consumes_counters, live.compatible_only_with, live.neighbours_on, live.sources)
     if len(snapshots) == 1:
         only = snapshots[0]
         return FrozenView(only.drawn(live), only.compatible_only_with, only.neighbours_on, only.sources)
@@ -66,7 +62,7 @@ def with_current_snapshot(holding: DeviceHolding, pool: Pool, usage: PoolUsage) 
     live = next((device for device in devices if device.name == holding.device), None)
     if holding.share_id is None or live is None:
         return holding
-    snapshot = frozen_view(usage.get(holding.device, ()), live) or FrozenView.from_published(live)
+    snapshot = frozen_view(usage.get(holding.device, ()), live)
     return msgspec.structs.replace(holding, **snapshot._asdict())
 
 

@@ -1,4 +1,4 @@
-"""What one search reads of one node: its devices, their usage, and the switches."""
+"""View that one search has of its node: the devices, their usage, and the rules that are on."""
 
 from collections.abc import Hashable
 
@@ -23,7 +23,7 @@ _POLL_DEVICES = 4_096
 
 
 class NodeView:
-    """What one search reads of its node: the devices of its pools by location, which are in use, and their attributes."""
+    """The node as one search reads it: the devices of its pools by location, the holdings and the attributes of each."""
 
     def __init__(
         self,

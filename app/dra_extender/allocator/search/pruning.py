@@ -1,4 +1,4 @@
-"""What a long search may skip: states that have failed before, devices that are interchangeable, and candidates that run out.
+"""Pruning of long searches: skip states that failed before, interchangeable devices, and slots without enough candidates.
 
 Pruning never changes the answer: the first solution stays the first, and no branch is skipped that could end in an error.  So
 demands with a selector that fails on any device, and claims with mode All and constraints, are not pruned (see `feasibility`).
@@ -31,7 +31,7 @@ _SET_DIGIT: Final = ord("1")
 
 
 class RemainingRequests(NamedTuple):
-    """What decides about the requests from one on.
+    """The part of a state that decides about the requests from one on.
 
     `devices` are their candidates, and all devices that draw on a pool on which a candidate draws.  `constraints` are the indexes
     of the constraints of the claim that bind these requests.

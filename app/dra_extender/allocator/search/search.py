@@ -43,7 +43,7 @@ _NEVER: Final = sys.maxsize
 
 
 class FrameResult(IntEnum):
-    """How a call ended; GOES_ON means that another call comes first."""
+    """The result of a call; GOES_ON means that another call comes first."""
 
     GOES_ON = 0
     FOUND = 1

@@ -1,1 +1,1 @@
-"""What the allocator is given and returns: usage, features, release rules, results and rejections."""
+"""Values that the allocator is given and returns: usage, features, release rules, results and rejections."""

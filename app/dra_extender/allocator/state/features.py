@@ -1,4 +1,4 @@
-"""Which optional parts of DRA are on, and the rules in which releases of Kubernetes differ from each other or from this program."""
+"""Optional parts of DRA, and the rules in which releases of Kubernetes differ from each other or from this program."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -7,7 +7,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Which optional parts of DRA are on; by default all."""
+    """The optional parts of DRA that are on; by default all."""
 
     admin_access: bool = True
     compatibility_groups: bool = True

@@ -8,7 +8,7 @@ from dra_extender.model.api_json import Value
 
 
 class Code(StrEnum):
-    """Why a pod does not fit a node, or cannot be placed at all.
+    """A reason why a pod does not fit a node, or cannot be placed at all.
 
     The value is a text that kube-scheduler shows after a number of nodes; the name is a label of metrics.
     """
@@ -169,7 +169,7 @@ Verdict = Literal["no", "node", "fatal"]
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """Why the claims cannot be allocated on a node.
+    """The answer that the claims cannot be allocated on a node.
 
     `verdict` is "no" (they do not fit), "node" (they do not fit, and a pool of the node is invalid), or "fatal" (an error for the
     pod as from upstream's allocator: a selector failed, mode All met an incomplete pool, the search hit its limit, ...).

@@ -1,4 +1,4 @@
-"""What allocations and holds take out of pools, as the allocator reads it."""
+"""Usage of pools by allocations and holds, as the allocator reads it."""
 
 from collections.abc import Mapping
 from typing import Protocol
