@@ -14,7 +14,6 @@ from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import AllModeDevices
 from dra_extender.allocator.search.search import Search
 from dra_extender.allocator.search_state import SearchState
-from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import DEFAULT_MAX_STEPS, Code, NoFit, Rejection, SearchEndedError
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.model.allocation import Placement
@@ -37,7 +36,7 @@ class NodeSearch:
     Pure and deterministic; the arguments stay as they are.  `demand` and `pools` must have been made with the same features, and
     nothing may change until `decide` returns, pauses included.  `max_steps` and the deadline of `decide` end a search with
     SEARCH_LIMIT.  `new_share_id` names shares; a placement that is written to a cluster needs names that are unique there, without
-    it they are `share-0`, `share-1`, ... of this placement.  `release`: rules in which this service (default) and upstream differ.
+    it they are `share-0`, `share-1`, ... of this placement.
 
     Short searches come first: with the preferences of the claims as constraints, fewer each time, and then with none, in the
     preferred order of devices.  If none of them finds a solution, a search in upstream's order has all steps, so no solution is
@@ -53,12 +52,11 @@ class NodeSearch:
         *,
         new_share_id: Callable[[], str] | None = None,
         max_steps: int = DEFAULT_MAX_STEPS,
-        release: ReleaseBehaviour = OWN,
         find_order: FindDeviceOrder | None = None,
     ) -> None:
         self._demand = demand
         self._pools = pools
-        self._node_view = NodeView(node, pools, usage, None, release)
+        self._node_view = NodeView(node, pools, usage, None)
         self._new_share_id = new_share_id
         self._find_order = find_order
         self._max_steps = max_steps

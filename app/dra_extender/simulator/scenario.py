@@ -116,7 +116,6 @@ def _answer_allocate(scenario: Mapping[str, Any]) -> Json:
             usage,
             new_share_id=lambda: next(shares),
             max_steps=sys.maxsize,
-            release=UPSTREAM,
         )
         result = search.decide(lambda: time.monotonic() > end)
         if not isinstance(result, Placement):

@@ -62,7 +62,7 @@ def test_share_of_a_device_that_cannot_be_shared_keeps_it_from_others(features: 
     slices, usage = [slice_of(device)], [share("a", 2)]
     demand, pools = demand_of(claim_of(exactly()), features=features), pools_of(slices, features=features)
     assert reasons(ask(slices, claim_of(exactly()), usage=usage, features=features)).rejections[0].code is Code.IN_USE
-    upstream = allocate(demand, NODE, pools, Held(*usage), release=UPSTREAM)
+    upstream = allocate(demand, NODE, dataclasses.replace(pools, release=UPSTREAM), Held(*usage))
     if features is OFF:
         assert picks(upstream) == [["a"]]
     else:

@@ -104,7 +104,7 @@ def hard() -> tuple[list[Any], Any]:
 def test_the_preference_never_turns_a_fit_into_a_limit(most: int) -> None:
     slices, claim = hard()
     demand, pools = demand_of(claim), pools_of(slices)
-    plain = allocate(demand, NODE, pools, Held(), max_steps=most, release=AS_UPSTREAM)
+    plain = allocate(demand, NODE, dataclasses.replace(pools, release=AS_UPSTREAM), Held(), max_steps=most)
     assert isinstance(plain, Placement)
     assert picks(allocate(demand, NODE, pools, Held(), max_steps=most)) == picks(plain)
 
@@ -183,7 +183,7 @@ def test_what_fits_fits_in_either_order(
     pools = pools_of([_with_conditions(each, waits) for each in slices], features=features)
     demand = demand_of(*wanted, features=features)
     ours = allocate(demand, NODE, pools, Held(*usage))
-    plain = allocate(demand, NODE, pools, Held(*usage), release=AS_UPSTREAM)
+    plain = allocate(demand, NODE, dataclasses.replace(pools, release=AS_UPSTREAM), Held(*usage))
     if isinstance(plain, Placement):
         assert isinstance(ours, Placement)
         assert _alternatives(ours) <= _alternatives(plain)

@@ -31,7 +31,7 @@ from tests.support.allocator.building import (
 def under(
     release: ReleaseBehaviour, slices: list[ResourceSlice], claim: ResourceClaim, usage: Iterable[DeviceHolding] = ()
 ) -> Placement | NoFit:
-    return allocate(demand_of(claim), NODE, pools_of(slices), Held(*usage), release=release)
+    return allocate(demand_of(claim), NODE, pools_of(slices, release=release), Held(*usage))
 
 
 def test_groups_and_counters_of_held_devices_come_from_the_snapshot_or_from_the_slices() -> None:

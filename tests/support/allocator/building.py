@@ -195,7 +195,7 @@ def ask(
     """One search from scratch."""
     demand = demand_of(*claims, features=features)
     pools = pools_of(slices, node, features, release)
-    return allocate(demand, node, pools, Held(*usage), deadline=deadline, release=release)
+    return allocate(demand, node, pools, Held(*usage), deadline=deadline)
 
 
 def picks(found: Placement | NoFit) -> list[list[str]]:

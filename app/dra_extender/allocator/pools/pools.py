@@ -68,15 +68,14 @@ class KnownSlices:
     """The slices of one pool in its current generation, as seen from one node.
 
     `relevant` are usable from the node (sorted by name).  `elsewhere` are the others, known only when the relevant ones
-    alone are not the whole pool.  An incomplete pool offers nothing; `found` of `expected` slices were found, and `ignored`
-    are the names of those that do not count.
+    alone are not the whole pool.  A pool of which not all `expected` slices are `found` offers nothing; `ignored` are the names of
+    those that do not count.
     """
 
     relevant: tuple[ResourceSlice, ...]
+    found: int
+    expected: int
     elsewhere: tuple[ResourceSlice, ...] = ()
-    complete: bool = True
-    found: int = 0
-    expected: int = 0
     ignored: tuple[str, ...] = ()
 
 
@@ -108,7 +107,6 @@ def current_slices(
     return KnownSlices(
         relevant=in_order,
         elsewhere=tuple(published for published in same if published.name not in names),
-        complete=len(same) == expected,
         found=len(same),
         expected=expected,
         ignored=tuple(published.name for published in current if ignores_grouped and _has_groups(published)),
@@ -245,6 +243,7 @@ class NodePools:
     """The pools of one node in order of preference, and their devices flat in location order.
 
     A location is an index into `devices` and `views`; the search prefers low locations.  Only complete, valid pools have devices.
+    `features` and `release` are the rules by which the pools were built and are searched.
     `ignored` has the slices that are left out of pools that are complete without them.  `ready_first` is an order of the
     locations, in each pool the devices without binding conditions first; None where that is the order of the locations.
     """
@@ -254,6 +253,7 @@ class NodePools:
     devices: tuple[Device, ...]
     views: tuple[SliceView, ...]
     features: Features
+    release: ReleaseBehaviour
     ignored: tuple[IgnoredSlices, ...] = ()
     ready_first: DeviceOrder | None = None
 
@@ -326,6 +326,7 @@ def node_pools(
         devices=tuple(devices),
         views=tuple(views),
         features=features,
+        release=release,
         ignored=ignored_slices,
         ready_first=order,
     )
@@ -348,7 +349,7 @@ class _BuiltPool(NamedTuple):
 
 
 def _build(pool_id: PoolId, slices: KnownSlices, *, partitionable: bool, release: ReleaseBehaviour) -> _BuiltPool:
-    if not slices.complete:
+    if slices.found != slices.expected:
         detail = f"pool {pool_id[0]}/{pool_id[1]} has {slices.found} of {slices.expected} slices"
         if slices.ignored and slices.found + len(slices.ignored) == slices.expected:
             return _problematic(pool_id, slices, Code.GROUPS_OFF, f"{detail}; {_ignored_message(slices.ignored)}")

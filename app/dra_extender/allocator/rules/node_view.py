@@ -10,7 +10,6 @@ from dra_extender.allocator.demand.selectors import Deadline
 from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.capacity import Sharing
 from dra_extender.allocator.rules.held_devices import bound_nodes
-from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import time_is_up
 from dra_extender.allocator.state.usage import PoolUsage, Usage
 from dra_extender.cel.device import Attribute
@@ -25,16 +24,9 @@ _POLL_DEVICES = 4_096
 class NodeView:
     """The node as one search reads it: the devices of its pools by location, the holdings and the attributes of each."""
 
-    def __init__(
-        self,
-        node: Node,
-        pools: NodePools,
-        usage: Usage,
-        deadline: Deadline | None,
-        release: ReleaseBehaviour = OWN,
-    ) -> None:
+    def __init__(self, node: Node, pools: NodePools, usage: Usage, deadline: Deadline | None) -> None:
         self.pools = pools
-        self.release = release
+        self.release = release = pools.release
         self.features = features = pools.features
         self.deadline = deadline
         # Whether devices with binding conditions cannot be chosen.

@@ -189,7 +189,7 @@ class NodeAllocator:
                 broken = Rejection(code=Code.POOL_INVALID, detail=str(problem))
                 return NoFit(verdict="fatal", rejections=(broken,), steps=0)
             find_order = None if self._expected is None else self._expected.preference(demand, node, pools, usage)
-            search = NodeSearch(demand, node, pools, usage, release=self._rules, find_order=find_order)
+            search = NodeSearch(demand, node, pools, usage, find_order=find_order)
         try:
             return search.decide(deadline)
         except SearchPaused:
