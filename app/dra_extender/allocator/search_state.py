@@ -1,6 +1,6 @@
 """The changing state of one search: picks, marks, shares, counters, groups and constraints, all undone through one trail."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from enum import IntEnum
 from operator import add
 from typing import Any, NamedTuple
@@ -20,7 +20,6 @@ from dra_extender.allocator.rules.counter_sets import CounterTable
 from dra_extender.allocator.rules.held_devices import held_consumption
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.trail import Trail
-from dra_extender.model.device import CounterConsumption
 
 
 class DeviceSlot(NamedTuple):
@@ -183,29 +182,21 @@ class SearchState:
         if not consumption and self.neighbours is None:
             return Exclusion.NONE
         view, admin = pools.views[location], option.admin
-        picked = location in self.shares
-        if sharing.is_shareable(location) and (picked or sharing.is_shared(location)):
-            if admin or sharing.is_shared(location) or self.is_member(location):
-                # A device with a share is a member of its counter sets already, so that only its capacity counts.
-                return Exclusion.NONE
-            exclusion = self._join_groups(view.pool, consumption, admin=False)
-        else:
-            exclusion = self._join_sets(view.pool, consumption, admin=admin) if consumption else Exclusion.NONE
-        if exclusion or admin or self.neighbours is None:
-            return exclusion
+        is_shared = sharing.is_shareable(location) and sharing.is_shared(location)
+        is_further_share = is_shared or location in self.shares
+        if is_further_share and (admin or is_shared or self.is_member(location)):
+            # A device with a share is a member of its counter sets already, so that only its capacity counts.
+            return Exclusion.NONE
+        if consumption:
+            tables = self.tables(view.pool)
+            if not tables.groups.join(consumption, self.trail, admin=admin):
+                return Exclusion.GROUPS
+            if not is_further_share and not tables.counters.draw(consumption, self.trail):
+                return Exclusion.COUNTERS
+        if admin or self.neighbours is None:
+            return Exclusion.NONE
         slice_position = SlicePosition(view.published, location - view.base)
         return Exclusion.NONE if self.neighbours.join(view.pool, slice_position, self.trail) else Exclusion.NEIGHBOURS
-
-    def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption], *, admin: bool) -> Exclusion:
-        exclusion = self._join_groups(pool, consumption, admin=admin)
-        if exclusion:
-            return exclusion
-        drawn = self.tables(pool).counters.draw(consumption, self.trail)
-        return Exclusion.NONE if drawn else Exclusion.COUNTERS
-
-    def _join_groups(self, pool: Pool, consumption: Sequence[CounterConsumption], *, admin: bool) -> Exclusion:
-        joined = self.tables(pool).groups.join(consumption, self.trail, admin=admin)
-        return Exclusion.NONE if joined else Exclusion.GROUPS
 
     def _constrain(self, claim: int, option: SearchableRequest, location: int) -> Exclusion:
         """Make the device join the constraints of the claim."""
