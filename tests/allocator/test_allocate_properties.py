@@ -4,9 +4,9 @@ from typing import Any
 
 from dra_extender.allocator.rules.compatibility_groups import GroupTable
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search_state import Exclusion, SearchState
+from dra_extender.allocator.search_state import SearchState
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.reasons import SearchEndedError
+from dra_extender.allocator.state.reasons import Code, SearchEndedError
 from dra_extender.model.node import Node
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,8 +54,8 @@ def test_refused_and_undone_devices_leave_no_trace(
         try:
             exclusion = state.try_pick(index, option, number % len(pools.devices))
         except SearchEndedError:
-            exclusion = Exclusion.CONSTRAINT
-        if exclusion is Exclusion.NONE:
+            exclusion = Code.CONSTRAINT
+        if exclusion is None:
             undone.append((mark, before))
         else:
             assert state_of(state) == before

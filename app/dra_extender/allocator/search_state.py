@@ -1,7 +1,6 @@
 """The changing state of one search: picks, marks, shares, counters, groups and constraints, all undone through one trail."""
 
 from collections.abc import Hashable
-from enum import IntEnum
 from operator import add
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from dra_extender.allocator.rules.compatible_only_with import NeighbourTable, Sl
 from dra_extender.allocator.rules.counter_sets import CounterTable
 from dra_extender.allocator.rules.held_devices import held_consumption
 from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.allocator.state.trail import Trail
 
 
@@ -39,18 +39,6 @@ class Pick(NamedTuple):
     location: int
     share: Amounts | None = None
     """What a share takes of each capacity; None if the device is taken whole."""
-
-
-class Exclusion(IntEnum):
-    """The reason why an eligible device cannot be picked beside what is held and picked so far; NONE if it can."""
-
-    NONE = 0
-    PICKED = 1
-    GROUPS = 2
-    COUNTERS = 3
-    CONSTRAINT = 4
-    CAPACITY = 5
-    NEIGHBOURS = 6
 
 
 class PoolTables:
@@ -96,20 +84,20 @@ class SearchState:
                 node_view, demand.compile_rule, lambda pool: self.tables(pool).held_entries
             )
 
-    def try_pick(self, claim: int, option: SearchableRequest, location: int) -> Exclusion:
-        """Pick an eligible device for a claim, or return what excludes it and change nothing."""
+    def try_pick(self, claim: int, option: SearchableRequest, location: int) -> Code | None:
+        """Pick an eligible device for a claim; if something excludes it, change nothing and return the code of that."""
         if self.is_picked(claim, option, location):
-            return Exclusion.PICKED
+            return Code.COMBINATION
         trail, sharing = self.trail, self.node_view.sharing
         mark = trail.mark()
         # Mode All checks capacity last: a constraint that excludes the device is an error there, and comes first.
         exact = option.count != ALL
         try:
             if exact and self._is_exhausted(option, location):
-                return Exclusion.CAPACITY
+                return Code.CAPACITY
             exclusion = self._join(option, location) or self._constrain(claim, option, location)
             if not exclusion and not exact and self._is_exhausted(option, location):
-                exclusion = Exclusion.CAPACITY
+                exclusion = Code.CAPACITY
         except BaseException:
             trail.undo_to(mark)
             raise
@@ -128,10 +116,10 @@ class SearchState:
             trail.put(self.claims_by_device, location, self.claims_by_device.get(location, 0) | 1 << claim)
         trail.put(self.sizes, claim, self.sizes.get(claim, 0) + 1)
         trail.append(self.picks, Pick(claim, option, location, share))
-        return Exclusion.NONE
+        return None
 
-    def exclusion(self, claim: int, option: SearchableRequest, location: int) -> Exclusion:
-        """Return what excludes the device now; changes nothing."""
+    def exclusion(self, claim: int, option: SearchableRequest, location: int) -> Code | None:
+        """Return the code of what excludes the device now; changes nothing."""
         mark = self.trail.mark()
         exclusion = self.try_pick(claim, option, location)
         self.trail.undo_to(mark)
@@ -172,7 +160,7 @@ class SearchState:
     def _is_exhausted(self, option: SearchableRequest, location: int) -> bool:
         return self.node_view.sharing.exhausted(option, location, self.shares.get(location, ())) is not None
 
-    def _join(self, option: SearchableRequest, location: int) -> Exclusion:
+    def _join(self, option: SearchableRequest, location: int) -> Code | None:
         """Make the device a member of its counter sets and a neighbour; a further share of a device is both already.
 
         With admin access the device is neither a neighbour nor a member by the groups of the admin's policy.
@@ -180,25 +168,25 @@ class SearchState:
         pools, sharing = self.node_view.pools, self.node_view.sharing
         consumption = pools.devices[location].consumes_counters
         if not consumption and self.neighbours is None:
-            return Exclusion.NONE
+            return None
         view, admin = pools.views[location], option.admin
         is_shared = sharing.is_shareable(location) and sharing.is_shared(location)
         is_further_share = is_shared or location in self.shares
         if is_further_share and (admin or is_shared or self.is_member(location)):
             # A device with a share is a member of its counter sets already, so that only its capacity counts.
-            return Exclusion.NONE
+            return None
         if consumption:
             tables = self.tables(view.pool)
             if not tables.groups.join(consumption, self.trail, admin=admin):
-                return Exclusion.GROUPS
+                return Code.GROUPS
             if not is_further_share and not tables.counters.draw(consumption, self.trail):
-                return Exclusion.COUNTERS
+                return Code.COUNTERS
         if admin or self.neighbours is None:
-            return Exclusion.NONE
+            return None
         slice_position = SlicePosition(view.published, location - view.base)
-        return Exclusion.NONE if self.neighbours.join(view.pool, slice_position, self.trail) else Exclusion.NEIGHBOURS
+        return None if self.neighbours.join(view.pool, slice_position, self.trail) else Code.NEIGHBOURS
 
-    def _constrain(self, claim: int, option: SearchableRequest, location: int) -> Exclusion:
+    def _constrain(self, claim: int, option: SearchableRequest, location: int) -> Code | None:
         """Make the device join the constraints of the claim."""
         for index in option.constraints:
             key = (claim, index)
@@ -206,6 +194,6 @@ class SearchState:
             attribute = self.node_view.attribute(option, constraint.attribute, location)
             state = constraint.state_with(self._constraint_state.get(key), attribute)
             if state is REFUSED:
-                return Exclusion.CONSTRAINT
+                return Code.CONSTRAINT
             self.trail.put(self._constraint_state, key, state)
-        return Exclusion.NONE
+        return None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search_state import Exclusion, SearchState
+from dra_extender.allocator.search_state import SearchState
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.program import compile_expression
@@ -154,12 +154,12 @@ def test_a_refused_or_undone_device_leaves_no_trace() -> None:
     state = SearchState(demand, NodeView(NODE, pools, Held(), None))
     wanted = demand.claims[0].requests[0].options[0]
     mark = state.trail.mark()
-    assert state.try_pick(0, wanted, 0) is Exclusion.NONE
-    assert state.try_pick(0, wanted, 1) is Exclusion.NEIGHBOURS
-    assert state.try_pick(0, wanted, 1) is Exclusion.NEIGHBOURS
+    assert state.try_pick(0, wanted, 0) is None
+    assert state.try_pick(0, wanted, 1) is Code.NEIGHBOURS
+    assert state.try_pick(0, wanted, 1) is Code.NEIGHBOURS
     state.trail.undo_to(mark)
-    assert state.try_pick(0, wanted, 1) is Exclusion.NONE
-    assert state.try_pick(0, wanted, 0) is Exclusion.NEIGHBOURS
+    assert state.try_pick(0, wanted, 1) is None
+    assert state.try_pick(0, wanted, 0) is Code.NEIGHBOURS
 
 
 def test_what_was_frozen_at_allocation_counts_and_not_what_the_slice_says_now() -> None:
@@ -302,7 +302,7 @@ def test_members_come_back_exactly_after_any_refusal_or_undo(
     undone = []
     for location in order:
         before, mark = members(), state.trail.mark()
-        if location < len(devices) and state.try_pick(0, wanted, location) is Exclusion.NONE:
+        if location < len(devices) and state.try_pick(0, wanted, location) is None:
             undone.append((mark, before))
         else:
             assert members() == before

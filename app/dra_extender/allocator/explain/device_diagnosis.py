@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline
-from dra_extender.allocator.explain.device_messages import EXCLUSION_CODES, DeviceMessages
+from dra_extender.allocator.explain.device_messages import DeviceMessages
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import CapacityMismatch, CapacityShortage
@@ -202,7 +202,7 @@ class _RequestCheck:
             code: Code | None = Code.CAPACITY
         else:
             try:
-                code = EXCLUSION_CODES[self._state.exclusion(self.slot.claim, option, location)]
+                code = self._state.exclusion(self.slot.claim, option, location)
             except SearchEndedError as fatal:
                 return f"{fatal.rejection.code.value}: {fatal.rejection.detail}"
         detail = "" if code is None else self._message(code, location, DeviceVerdict.ELIGIBLE)
@@ -259,7 +259,7 @@ class _RequestCheck:
         if verdict is DeviceVerdict.OTHER_NODE:
             return Code.OTHER_NODE, verdict
         if verdict is DeviceVerdict.ELIGIBLE:
-            return EXCLUSION_CODES[self._state.exclusion(self.slot.claim, self.slot.option, location)], verdict
+            return self._state.exclusion(self.slot.claim, self.slot.option, location), verdict
         return VERDICT_CODES.get(verdict), verdict
 
     def _message(self, code: Code, location: int, verdict: DeviceVerdict) -> str:

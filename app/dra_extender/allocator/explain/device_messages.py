@@ -10,7 +10,7 @@ from dra_extender.allocator.rules.compatible_only_with import SlicePosition, con
 from dra_extender.allocator.rules.counter_sets import CounterBalance
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, untolerated_taints
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search_state import DeviceSlot, Exclusion, Pick, SearchState
+from dra_extender.allocator.search_state import DeviceSlot, Pick, SearchState
 from dra_extender.allocator.state.features import why_off
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.values.quantity import format_quantity
@@ -18,15 +18,6 @@ from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.api_json import listed
 from dra_extender.model.device import CounterConsumption, Device, DeviceTaint
 
-EXCLUSION_CODES: Final = {
-    Exclusion.NONE: None,
-    Exclusion.PICKED: Code.COMBINATION,
-    Exclusion.GROUPS: Code.GROUPS,
-    Exclusion.COUNTERS: Code.COUNTERS,
-    Exclusion.CONSTRAINT: Code.CONSTRAINT,
-    Exclusion.CAPACITY: Code.CAPACITY,
-    Exclusion.NEIGHBOURS: Code.NEIGHBOURS,
-}
 _NEEDED_FEATURES: Final = {
     DeviceVerdict.BINDING_CONDITIONS_OFF: "device_binding_and_status",
     DeviceVerdict.GROUPS_OFF: "compatibility_groups",

@@ -1,14 +1,15 @@
 """Shortfall of a search: the rejections at the deepest slot that it reached, and pools that may have the missing devices."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from dra_extender.allocator.demand.build import MAX_RESULTS
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline, SelectionTimeoutError, SelectorError
-from dra_extender.allocator.explain.device_messages import EXCLUSION_CODES, DeviceMessages, taker_text
+from dra_extender.allocator.explain.device_messages import DeviceMessages, taker_text
 from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search_state import DeviceSlot, Exclusion, SearchState
+from dra_extender.allocator.search_state import DeviceSlot, SearchState
 from dra_extender.allocator.state.reasons import NEAREST_MISS_FIRST, Code, Rejection, SearchEndedError
 from dra_extender.model.api_json import listed
 from dra_extender.model.resource_slice import ResourceSlice
@@ -28,7 +29,7 @@ class Shortfall:
         self.rejections: tuple[Rejection, ...] = ()
 
     def record_shortfall(
-        self, slot: DeviceSlot, eligibility: Eligibility, exclusions: Mapping[int, Exclusion], only: int | None = None
+        self, slot: DeviceSlot, eligibility: Eligibility, exclusions: Mapping[int, Code], only: int | None = None
     ) -> None:
         """Record that no device fills this slot; `exclusions` has the reasons of the devices that were just tried.
 
@@ -101,7 +102,7 @@ class Shortfall:
         )
 
     def _judge(
-        self, slot: DeviceSlot, location: int, eligibility: Eligibility, exclusion: Exclusion | None
+        self, slot: DeviceSlot, location: int, eligibility: Eligibility, exclusion: Code | None
     ) -> tuple[Code | None, DeviceVerdict, str | None]:
         """Return (code, verdict, message) of why the device cannot be picked now.
 
@@ -128,11 +129,10 @@ class Shortfall:
             own = any(pick.location == location and pick.option is slot.option for pick in state.picks)
             return None if own else Code.COMBINATION, verdict, None
         if exclusion is None:
-            try:
+            # The search did not evaluate this device, so that no error counts.
+            with suppress(SearchEndedError):
                 exclusion = state.exclusion(slot.claim, slot.option, location)
-            except SearchEndedError:
-                exclusion = Exclusion.NONE  # the search did not evaluate this device, so that this is no error
-        return EXCLUSION_CODES[exclusion], verdict, None
+        return exclusion, verdict, None
 
     def _no_match(self, slot: DeviceSlot) -> Rejection:
         option, picked = slot.option, slot.picked

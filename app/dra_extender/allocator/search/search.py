@@ -29,7 +29,7 @@ from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.search.all_mode import AllModeLocations, OptionKey
 from dra_extender.allocator.search.feasibility import Feasibility
 from dra_extender.allocator.search.pruning import Mask, Nogoods, PruningIndex
-from dra_extender.allocator.search_state import DeviceSlot, Exclusion, SearchState
+from dra_extender.allocator.search_state import DeviceSlot, SearchState
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError, SearchPaused, time_is_up
 
 NOT_CHOSEN: Final = -1
@@ -220,12 +220,12 @@ class Search:
     def _pick_all_mode(self, slot: DeviceSlot, location: int, eligibility: Eligibility) -> FrameResult:
         """Pick the next device of mode All; no other candidate exists."""
         claim, request, picked, option = slot
-        exclusions: dict[int, Exclusion] = {}
+        exclusions: dict[int, Code] = {}
         if eligibility.verdict(location) == DeviceVerdict.ELIGIBLE:
             exclusion = self.state.try_pick(claim, option, location)
             if not exclusion:
                 return self.call_next(claim, request, self._option_index, picked + 1)
-            if exclusion is Exclusion.CONSTRAINT:
+            if exclusion is Code.CONSTRAINT:
                 raise SearchEndedError(self.shortfall.constraint_rejection(claim, option, location))
             exclusions[location] = exclusion
         self.shortfall.record_shortfall(slot, eligibility, exclusions, only=location)
@@ -325,7 +325,7 @@ class DeviceLoop:
         self._has_picked = False
         self._candidates: Mask | None = None
         self._failed: set[Hashable] = set()
-        self._exclusions: dict[int, Exclusion] = {}
+        self._exclusions: dict[int, Code] = {}
 
     def pick_next(self, search: Search) -> FrameResult:
         """Pick the next device that can be picked and make the call for the next slot, or fail."""
