@@ -66,13 +66,17 @@ def test_no_advice_sends_a_pod_to_a_closed_node_unless_it_opens_the_node(made: M
 
 
 @pytest.mark.parametrize("close", CLOSINGS)
-def test_no_advice_places_a_member_of_a_gang_on_a_closed_node(made: MadeCluster, close: Any) -> None:
+def test_no_advice_places_a_member_of_a_gang_on_a_closed_node_unless_it_opens_the_node(
+    made: MadeCluster, close: Any
+) -> None:
     close(made.objects["nodes"][1])
     made.add(pod_group("team", NAMESPACE, min_count=2))
     for name in ("w1", "w2"):
         made.pod(name, request("gpu", "gpu", LARGE), schedulingGroup={"podGroupName": "team"})
 
-    assert not any(step.nodes for step in why(made.view(), NAMESPACE, "w1").next)
+    steps = [step.text for step in why(made.view(), NAMESPACE, "w1").next if step.nodes]
+    assert all(any(opening in text for opening in ("uncordon n2", "tolerate team=a")) for text in steps)
+    assert bool(steps) is (close in (cordoned, tainted))
 
 
 def test_node_that_is_not_ready_is_to_be_checked_and_its_condition_not_tolerated(made: MadeCluster) -> None:

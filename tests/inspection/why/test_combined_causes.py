@@ -11,12 +11,22 @@ from tests.controlplane.objects import (
     device,
     device_class,
     pod,
+    pod_group,
     request,
     resource_claim_template,
     taint_rule,
 )
 from tests.inspection.why.test_all_reasons import alternative, first_available, model, shared, two_claims
-from tests.inspection.why.test_constructed_causes import GPU, MODEL, assert_answer, held, shared_with_policy
+from tests.inspection.why.test_constructed_causes import (
+    GPU,
+    MODEL,
+    assert_answer,
+    closed,
+    gang,
+    gang_with_a_gated_member,
+    held,
+    shared_with_policy,
+)
 from tests.support.inspection.made_cluster import CREATED, NAMESPACE, MadeCluster
 
 Build = Callable[[MadeCluster], None]
@@ -242,6 +252,89 @@ def claim_with_256_pods_on_a_full_node(made: MadeCluster) -> None:
     made.objects["resourceclaims"][-1]["status"]["reservedFor"] = users
     made.objects["nodes"][0]["status"]["allocatable"]["pods"] = "257"
     made.add(pod("train", NAMESPACE, claims={"gpu": "claim-old"}))
+
+
+def misspell_class(made: MadeCluster, *claims: int) -> None:
+    """Let these claims ask for a class whose name is misspelt."""
+    made.add(device_class("large-gpu"))
+    for place in claims:
+        made.objects["resourceclaims"][place]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = (
+            "large-gpuu"
+        )
+
+
+def gang_on_a_cordoned_node(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    closed(made)
+    gang(made)
+
+
+@case(
+    "not ready train kube-scheduler finds no node for the pod",
+    "claim gpu, request r 1 node device class does not exist: device class large-gpuu; nearest name large-gpu",
+    "also node(s) were unschedulable on n1",
+    "next uncordon n1, train, train-1: use the DeviceClass large-gpu ok, the gang fits",
+    false=("next use",),
+)
+def gang_with_a_misspelt_class_on_a_cordoned_node(made: MadeCluster) -> None:
+    gang_on_a_cordoned_node(made)
+    misspell_class(made, 0, 1)
+
+
+@case(
+    "request r of pod train-1 1 node device class does not exist: device class large-gpuu; nearest name large-gpu",
+    "next uncordon n1, train-1: use the DeviceClass large-gpu ok, the gang fits",
+)
+def gang_of_which_one_misspells_the_class_on_a_cordoned_node(made: MadeCluster) -> None:
+    gang_on_a_cordoned_node(made)
+    misspell_class(made, -1)
+
+
+@case(
+    "2 nodes node(s) were unschedulable",
+    "next uncordon n2, uncordon n3 ok, the gang fits",
+    false=("next uncordon n2 ok", "next uncordon n3 ok"),
+)
+def gang_of_three_with_two_cordoned_nodes(made: MadeCluster) -> None:
+    made.nodes("n2", "n3")
+    for node in ("n1", "n2", "n3"):
+        made.gpus(node, device("gpu-0"))
+    closed(made, "n2")
+    closed(made, "n3")
+    made.add(pod_group("train", NAMESPACE, min_count=3))
+    for name in ("train", "train-1", "train-2"):
+        made.pod(name, request("r", "gpu"), schedulingGroup={"podGroupName": "train"})
+
+
+@case(
+    "Insufficient cpu", "next end ml/large ok, the gang fits", "next train-1: ask for 23800m of cpu ok, the gang fits"
+)
+def gang_of_which_another_pod_has_the_cpu(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    made.add(pod("large", NAMESPACE, cpu="40", nodeName="n1"))
+    gang(made, cpu="30")
+
+
+@case(
+    "affinity/selector; no node has label topology-zonee; nearest name topology-zone",
+    "next train, train-1: ask for no node selector and no node affinity ok, the gang fits",
+    false=("selector.;",),
+)
+def gang_with_a_misspelt_node_label(made: MadeCluster) -> None:
+    made.objects["nodes"][0]["metadata"]["labels"]["topology-zone"] = "a"
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    gang(made, nodeSelector={"topology-zonee": "a"})
+    made.objects["pods"][0]["spec"]["nodeSelector"] = {"topology-zonee": "a"}
+
+
+@case(
+    "request r of pod train-1 1 node device class does not exist: device class large-gpuu",
+    "are removed: example.com/quota, train-1: use the DeviceClass large-gpu ok, the gang fits",
+    false=("next train-1",),
+)
+def gang_with_a_gated_member_whose_class_is_misspelt(made: MadeCluster) -> None:
+    gang_with_a_gated_member(made)
+    misspell_class(made, -1)
 
 
 @pytest.mark.parametrize("build", CASES, ids=lambda build: build.__name__)

@@ -83,7 +83,7 @@ OBSTACLES = [
     pytest.param(
         {"nodeSelector": {"zone": "b"}},
         "kube-scheduler finds no node for the pod: 0/2 nodes are available: 2 node(s) didn't match Pod's node "
-        "affinity/selector.",
+        "affinity/selector; no node has label zone",
         "train-2: ask for no node selector and no node affinity, end ml/old",
         id="selector",
     ),
@@ -100,7 +100,9 @@ def test_member_that_cannot_come_is_said_first_with_what_helps(fields: dict[str,
     (unready, *others) = report.gang.members
     assert (unready.state, unready.names, unready.text) == (MemberState.UNREADY, ("train-2",), text)
     assert {each.state for each in others} == {MemberState.WAITING}
-    assert report.branches == ()
+    assert [(each.subject, each.reasons[0].code) for each in report.branches] == [
+        ("claim gpu, request gpu of pod train-2", "IN_USE")
+    ]
     assert [each.text for each in report.next] == [step]
 
 

@@ -2,20 +2,23 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from dra_extender.allocator.state.reasons import Code
-from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.why.changes import ENDS, NO_GATES, ProposedChange, gates_text, with_fields
+from dra_extender.allocator.state.reasons import Code, Rejection
+from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
+from dra_extender.inspection.why.cause import Distance, distance, unknown_labels
+from dra_extender.inspection.why.changes import ENDS, NO_GATES, ProposedChange, gates_text, together, with_fields
 from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.next_steps import advice
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import (
     DEVICES_AND_NODES,
+    EXAMPLES,
     Branch,
     GangMembers,
     GangReport,
@@ -27,17 +30,25 @@ from dra_extender.inspection.why.reported import meant_scheduler, scheduler_text
 from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.api_json import listed, number_of
 from dra_extender.model.pod import Pod
+from dra_extender.nodefit.node_fit import CLOSED, CORDONED, NodeFilter
 from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 if TYPE_CHECKING:
     from dra_extender.scheduling.gang.plans import GangDiagnosis
 
+_HIDING: Final = frozenset({Code.NO_NODE, Code.POD_GATED, Code.SCHEDULER_ABSENT})
+"""What keeps a member away before its devices are looked for."""
 _MOST_NAMES: Final = 100
 _HELD: Final = "held"
 _MOST_HELPED: Final = 3
 """Members for which a step is named."""
 _MOST_TRIED: Final = 2
-"""Changes of one member that are tried."""
+"""Changes of one kind that are tried, and changes after which further ones are."""
+_MOST_READYING: Final = 3
+"""Changes that are made together."""
+_MOST_OPENED: Final = 6
+"""Cordoned nodes that are tried without the cordon."""
 _MOST_CHANGED: Final = 64
 """Members that are tried with other specs."""
 
@@ -80,37 +91,134 @@ def unready_summary(view: ClusterView, pod: Pod) -> str:
 
 
 def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: GangReport) -> Iterator[NextStep]:
-    """Yield how many members have to be created, and what helps other members than the pod without which the gang cannot start."""
+    """Yield how many members have to be created, and what lets members go to a node without which the gang cannot start."""
     lacking = gang.min_count - gang.total
     if lacking > 0:
         yield NextStep(text=f"create {number_of(lacking, 'more member')} of PodGroup {gang.pod_group}")
-    unready = [entry for entry in diagnosis.unready if entry[0].uid != pod.uid] if diagnosis.cannot_start else []
-    for members, text, fields in _lacking_fields(view, pod, diagnosis) if diagnosis.cannot_start else ():
-        steps = () if len(members) > _MOST_CHANGED else _tried(view, pod, members, text, fields)
-        yield from steps or (NextStep(text=text),)
+    changes = [change for change in _readying(view, pod, diagnosis) if len(change.changes) <= _MOST_CHANGED]
+    steps = list(_first_that_help(view, pod, Trials(view, pod), changes, _MOST_READYING))
+    yield from steps
+    if not diagnosis.cannot_start:
+        return
+    for _, text, _ in () if steps else _lacking_fields(view, pod, diagnosis):
+        yield NextStep(text=text)
+    unready = [entry for entry in diagnosis.unready if entry[0].uid != pod.uid]
     for member, rejection in unready[:_MOST_HELPED]:
         if rejection.code is Code.NO_NODE:
-            yield from _on_a_node(view, pod, member)
+            yield from () if steps else _untried(view, member)
         elif text := advice(view, member, rejection):
             # Whether the gang fits then was not tried.
             yield NextStep(text=f"{member.name}: {text}", harmful=text.startswith(ENDS))
 
 
-def _on_a_node(view: ClusterView, pod: Pod, member: Pod) -> Iterator[NextStep]:
-    """Yield what lets a member go to a node, and the gang fit; less of a resource is not said unless the gang fits then."""
-    node_steps, changes = NodeSteps(view, member), dict[str, Mapping[str, object]]()
-    for beside in ({}, _needed_by_others(view, member)):
+def _readying(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis") -> Iterator[ProposedChange]:
+    """Yield changes after which members of a gang may go to a node: those that cannot, or else the first that has no place."""
+    if diagnosis.cannot_start:
+        for members, text, fields in _lacking_fields(view, pod, diagnosis):
+            yield with_fields(view, members, text, fields)
+        refused = [member for member, rejection in diagnosis.unready if rejection.code is Code.NO_NODE]
+    else:
+        refused = list(diagnosis.waiting[:1])
+    yield from _opened(view, refused)
+    for members in _alike(view, refused):
+        yield from _on_a_node(view, pod, members)
+        for step in NodeSteps(view, members[0]).steps_on_all():
+            if step.text.startswith(ENDS):
+                yield ProposedChange(step.text, (), tuple(ended.pod for ended in step.ends), harmful=True)
+
+
+def _first_that_help(
+    view: ClusterView, pod: Pod, trials: Trials, changes: Sequence[ProposedChange], most: int
+) -> Iterator[NextStep]:
+    """Yield the first change after which the gang fits that harms nobody, and the first other one.
+
+    If none helps alone, yield one with what helps after it; `most` changes together.
+    """
+    by_harm = ([change for change in changes if change.harmful is harmful] for harmful in (False, True))
+    steps = [step for same in by_harm if (step := trials.first_that_helps(same, ())) is not None]
+    helping = [step for step in steps if step.verified == DEVICES_AND_NODES]
+    if helping:
+        yield from helping
+        return
+    for change in changes[:_MOST_TRIED] if most else ():
+        further = _steps_after(view, pod, trials, change, most - 1)
+        if further:
+            yield from further
+            return
+
+
+def _steps_after(view: ClusterView, pod: Pod, trials: Trials, change: ProposedChange, most: int) -> Sequence[NextStep]:
+    """Return what helps the gang together with a change after which one of its members still has no place."""
+    nodes = tuple(view.ledger.nodes)
+    with trials.within(change):
+        view.offer_gang(pod, trials.applied_change.ended)
+        planned = view.extender.gang_account(pod, nodes)
+        if planned is None:
+            return ()
+        with planned as diagnosis:
+            blocker = None if diagnosis.cannot_start else next(iter(diagnosis.waiting), None)
+            result = FilterResult() if blocker is None else view.extender.evaluate_without_gang(blocker, nodes)
+            reasons = Reasons(
+                view, blocker or pod, result, trials, names_pod=blocker is not None and blocker.uid != pod.uid
+            )
+        view.hold_again()
+        steps = tuple(step for step in reasons.steps() if step.verified == DEVICES_AND_NODES)
+        if steps or not most:
+            return steps
+        return tuple(_first_that_help(view, pod, trials, list(_readying(view, pod, diagnosis)), most))
+
+
+def _opened(view: ClusterView, members: Sequence[Pod]) -> Iterator[ProposedChange]:
+    """Yield cordoned nodes without the cordon: the first that a member would be nearest to, and so many more."""
+    fit, nearest = view.node_fit, dict[str, Distance]()
+    for member in members[:_MOST_HELPED]:
+        needs = None if fit is None else fit.needs(member.key)
+        for name in view.ledger.nodes if fit is not None and needs is not None else ():
+            refusals = [] if fit is None or needs is None else fit.refusals(needs, name)
+            if {refusal.filter for refusal in refusals} & CLOSED == {NodeFilter.UNSCHEDULABLE}:
+                nearest[name] = min(nearest.get(name, distance(refusals)), distance(refusals))
+    names = sorted(nearest, key=lambda name: (nearest[name], name))[:_MOST_OPENED]
+    uncordoned = list(map(partial(_uncordoned, view), names))
+    yield from uncordoned
+    yield from (together(uncordoned[:number]) for number in range(2, len(uncordoned) + 1))
+
+
+def _uncordoned(view: ClusterView, name: str) -> ProposedChange:
+    before = view.stored(StoredKind.NODE, name) or {}
+    spec = before.get("spec") or {}
+    taints = [taint for taint in spec.get("taints") or () if taint.get("key") != CORDONED.key]
+    after = {**before, "spec": {**spec, "unschedulable": False, "taints": taints}}
+    return ProposedChange(f"uncordon {name}", (ObjectChange(StoredKind.NODE, before, after),))
+
+
+def _alike(view: ClusterView, members: Sequence[Pod]) -> Sequence[Sequence[Pod]]:
+    """Return the members by what they need of a node."""
+    by_needs = dict[bytes, list[Pod]]()
+    for member in members:
+        by_needs.setdefault(view.ledger.member_fit.digest(member.uid), []).append(member)
+    return list(by_needs.values())[:_MOST_HELPED]
+
+
+def _on_a_node(view: ClusterView, pod: Pod, members: Sequence[Pod]) -> Iterator[ProposedChange]:
+    """Yield changes of members that need the same, after which they may go to a node: of the first one, and of all of them."""
+    first = members[0]
+    node_steps, texts = NodeSteps(view, first), set[str]()
+    for beside in ({}, _needed_by_others(view, first)):
         for text, fields in islice(node_steps.spec_changes(beside), _MOST_TRIED):
-            if text in changes:
-                continue
-            changes[text] = fields
-            steps = _tried(view, pod, [member], f"{member.name}: {text}", fields)
-            fitting = [step for step in steps if step.verified == DEVICES_AND_NODES]
-            if fitting:
-                yield from fitting
-                return
+            if text not in texts:
+                texts.add(text)
+                yield with_fields(view, [first], text if first.uid == pod.uid else f"{first.name}: {text}", fields)
+                if len(members) > 1:
+                    names = listed(sorted(member.name for member in members))
+                    yield with_fields(view, members, f"{names}: {text}", fields)
+
+
+def _untried(view: ClusterView, member: Pod) -> Iterator[NextStep]:
+    """Yield what lets a member go to a node, whether or not the gang fits then; less of a resource is not said."""
+    node_steps = NodeSteps(view, member)
+    lowering = [text for text, fields in islice(node_steps.spec_changes({}), _MOST_TRIED) if "containers" in fields]
     for step in node_steps.steps_on_all()[:1]:
-        if "containers" not in changes.get(step.text, ()):
+        if step.text not in lowering:
             yield msgspec.structs.replace(step, text=f"{member.name}: {step.text}", nodes=(), verified="")
 
 
@@ -141,39 +249,12 @@ def _lacking_fields(
         yield absent, names + scheduler_text(absent[0], name), {"schedulerName": name}
 
 
-def _tried(
-    view: ClusterView, pod: Pod, members: Sequence[Pod], text: str, fields: Mapping[str, object]
-) -> Sequence[NextStep]:
-    """Return what helps the gang if members have other fields in their specs, where needed with a further change."""
-    change, trials = with_fields(view, members, text, fields), Trials(view, pod)
-    step = trials.try_change(change, ())
-    return (step,) if step is not None else _steps_after(view, pod, trials, change)
-
-
-def _steps_after(view: ClusterView, pod: Pod, trials: Trials, change: ProposedChange) -> Sequence[NextStep]:
-    """Return what helps the gang together with a change after which one of its members still has no place."""
-    nodes = tuple(view.ledger.nodes)
-    with trials.within(change):
-        view.offer_gang(pod)
-        planned = view.extender.gang_account(pod, nodes)
-        if planned is None:
-            return ()
-        with planned as diagnosis:
-            blocker = None if diagnosis.cannot_start else next(iter(diagnosis.waiting), None)
-            result = FilterResult() if blocker is None else view.extender.evaluate_without_gang(blocker, nodes)
-            reasons = Reasons(
-                view, blocker or pod, result, trials, names_pod=blocker is not None and blocker.uid != pod.uid
-            )
-        view.hold_again()
-        return tuple(step for step in reasons.steps() if step.nodes)
-
-
 def _members(view: ClusterView, diagnosis: "GangDiagnosis", blocker: str) -> Iterator[GangMembers]:
     unready = [
         GangMembers(
             state=MemberState.UNREADY,
             names=(pod.name,),
-            text=rejection.text + existing_names(view, pod, rejection),
+            text=_with_unknown_labels(view, pod, rejection, rejection.text + existing_names(view, pod, rejection)),
         )
         for pod, rejection in diagnosis.unready[:_MOST_NAMES]
     ]
@@ -197,6 +278,25 @@ def _members(view: ClusterView, diagnosis: "GangDiagnosis", blocker: str) -> Ite
     if len(diagnosis.waiting) > 1:
         yield GangMembers(state=MemberState.WAITING, names=_names(diagnosis.waiting[1:]))
     yield from unready
+
+
+def _with_unknown_labels(view: ClusterView, pod: Pod, rejection: Rejection, text: str) -> str:
+    """Return a text with which labels that the member asks of its node do not exist, where no node takes it."""
+    labels = list(islice(unknown_labels(view, pod), EXAMPLES)) if rejection.code is Code.NO_NODE else []
+    return "; ".join((text.removesuffix("."), *labels)) if labels else text
+
+
+def hidden_reasons(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", nodes: Sequence[str]) -> Reasons | None:
+    """Return the reasons of devices against a member that may not go to a node for another reason; None if there are none.
+
+    The pod itself comes first.  `nodes`: those that count.
+    """
+    hiding = (member for member, rejection in diagnosis.unready if rejection.code in _HIDING)
+    for member in islice(sorted(hiding, key=lambda member: member.uid != pod.uid), _MOST_HELPED):
+        alone = view.extender.evaluate_without_gang(member, nodes)
+        if not alone.fits:
+            return Reasons(view, member, alone, names_pod=member.uid != pod.uid)
+    return None
 
 
 def _names(pods: Sequence[Pod]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, 
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import CLOSED
 from dra_extender.nodefit.pod_needs import PodNeeds
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 if TYPE_CHECKING:
     from dra_extender.scheduling.gang.plans import PlacedMember
@@ -40,6 +41,7 @@ class Trials:
         self._share_used = False
         self._end = view.monotonic + SECONDS
         self._applied: tuple[ProposedChange, ...] = ()
+        self._tried: tuple[ProposedChange, ...] = ()
 
     @property
     def limit(self) -> str:
@@ -83,6 +85,7 @@ class Trials:
             if self.limit:
                 return None
             self._left -= 1
+        self._tried = (change,)
         with self._view.changed(change.changes):
             combined = together((*self._applied, change))
             if self.of_gang:
@@ -131,10 +134,16 @@ class Trials:
 
     def _open(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """Return the nodes that are not closed to the pod: not ready, cordoned, tainted, or being deleted."""
-        return tuple(name for name in nodes if name not in self._closed)
+        changes = (change for proposal in (*self._applied, *self._tried) for change in proposal.changes)
+        judged_anew = any(change.kind in (StoredKind.NODE, StoredKind.POD) for change in changes)
+        closed = self._closed_nodes() if judged_anew else self._closed
+        return tuple(name for name in nodes if name not in closed)
 
     @cached_property
     def _closed(self) -> Container[str]:
+        return self._closed_nodes()
+
+    def _closed_nodes(self) -> Container[str]:
         refusals = self._view.node_refusals(self._pod)
         if refusals is None:
             return ()

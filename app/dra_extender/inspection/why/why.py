@@ -38,7 +38,7 @@ from dra_extender.inspection.why.changes import (
     joined,
     with_fields,
 )
-from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
+from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary, hidden_reasons
 from dra_extender.inspection.why.names import beside_gates
 from dra_extender.inspection.why.next_steps import CORRECT_SELECTOR, reported_advice
 from dra_extender.inspection.why.node_steps import NodeSteps
@@ -96,7 +96,8 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     pod = known_pod(view, namespace, name)
     cause = cause_of(view, pod, view.facts(namespace, name))
     report = _as_reported(view, pod, cause)
-    node_steps = NodeSteps(view, pod).steps_for(cause)
+    # What helps a gang is tried with all its members.
+    node_steps = () if Trials(view, pod).of_gang else NodeSteps(view, pod).steps_for(cause)
     # What is done besides ends is no preemption.
     sentence = _PREEMPTION.get(_preemption_policy(view, pod), "") if any(step.ends for step in node_steps) else ""
     node_steps = tuple(
@@ -146,7 +147,10 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
 def _is_said_by(compound: NextStep, step: NextStep) -> bool:
     """Return whether steps that were tried together contain what another one advises, or do better."""
     advised = step.text.partition(", or ")[0]
-    return step.text == CORRECT_SELECTOR or compound.text.startswith(advised) or advised in compound.text.split(", ")
+    parts = compound.text.split(", ")
+    # Of members of a gang, the names of all stand before what helps them.
+    said = any(part == advised or part.endswith(f": {advised}") for part in parts)
+    return step.text == CORRECT_SELECTOR or compound.text.startswith(advised) or said
 
 
 def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
@@ -295,8 +299,10 @@ def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterRes
     node_reasons = report.beside
     with planned as diagnosis:
         own = next((obstacle for member, obstacle in diagnosis.unready if member.uid == pod.uid), None)
-        if diagnosis.cannot_start:
-            reasons = Reasons(view, pod, result if own is not None and own.claim else FilterResult())
+        if diagnosis.cannot_start and own is not None and own.claim:
+            reasons = Reasons(view, pod, result)
+        elif diagnosis.cannot_start:
+            reasons = hidden_reasons(view, pod, diagnosis, nodes) or Reasons(view, pod, FilterResult())
         elif diagnosis.waiting:
             blocker = diagnosis.waiting[0]
             alone = view.extender.evaluate_without_gang(blocker, nodes)
@@ -357,8 +363,12 @@ def _with_preemption(pod: Pod, step: NextStep, sentence: str) -> NextStep:
 def _with_steps(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[NextStep]) -> WhyReport:
     """Return the report with these steps, and with what is known of the pods that they end.
 
-    Steps that harm nobody come first, those that a PodDisruptionBudget forbids last.
+    Steps that harm nobody come first, those that a PodDisruptionBudget forbids last.  For a gang, what steps that were tried
+    together contain is not said again.
     """
+    if report.gang is not None:
+        tried = [step for step in steps if step.nodes]
+        steps = [step for step in steps if step.nodes or not any(_is_said_by(other, step) for other in tried)]
     priced = [msgspec.structs.replace(step, ends=_with_prices(view, step.ends)) for step in steps]
     priced.sort(key=lambda step: (step.harmful, any(ended.budget for ended in step.ends)))
     report = msgspec.structs.replace(report, next=tuple(priced))
