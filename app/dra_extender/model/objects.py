@@ -1,4 +1,4 @@
-"""Events and objects that make pods, which nothing but checks and redaction reads, and the kinds that the model describes."""
+"""Objects that no decision about devices reads: Events, disruption budgets, makers of pods; and the kinds that are described."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final

@@ -203,18 +203,14 @@ class Sharing:
 
     __slots__ = ("_consumed", "_fractional", "_holdings", "_needs", "_pools", "_qualifies", "enabled")
 
-    def __init__(
-        self, pools: NodePools, holdings: Callable[[int], tuple[DeviceHolding, ...]], *, qualifies: bool
-    ) -> None:
-        """`holdings` returns what claims have or hold of the device at a location.
-
-        `qualifies`: a capacity with and without the driver's name before it is the same.
-        """
+    def __init__(self, pools: NodePools, holdings: Callable[[int], tuple[DeviceHolding, ...]]) -> None:
+        """`holdings` returns what claims have or hold of the device at a location."""
         self._pools = pools
         self._holdings = holdings
         self.enabled = pools.features.consumable_capacity
         self._fractional = pools.features.fractional_capacity_range
-        self._qualifies = qualifies
+        # Whether a capacity with and without the driver's name before it is the same.
+        self._qualifies = not pools.release.as_upstream
         self._needs: dict[tuple[int, int, str], Amounts | CapacityMismatch] = {}
         self._consumed: dict[int, SharedConsumption] = {}
 

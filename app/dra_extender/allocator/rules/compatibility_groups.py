@@ -67,16 +67,11 @@ def state_with_while_off(states: Mapping[str, GroupState], entry: CounterConsump
     return frozenset() if is_closed else None
 
 
-def published_by_driver(consumption: Iterable[CounterConsumption]) -> list[CounterConsumption]:
-    """Return the entries whose groups, or lack of groups, come from the driver and not from the policy."""
-    return [entry for entry in consumption if not entry.grouped_by_policy]
-
-
 class GroupTable:
     """The group states of one pool during one search: from what is held, and from what the search picks.
 
-    `_states` has the members without admin access.  `_published` has all members, but only their entries that are
-    `published_by_driver`; it is None for a search without admin access, for which `_states` decides alone.
+    `_states` has the members without admin access.  `_published` has all members, but not the entries that the policy groups; it is
+    None for a search without admin access, for which `_states` decides alone.
     """
 
     __slots__ = ("_published", "_states")
@@ -130,4 +125,4 @@ class GroupTable:
         if not admin:
             yield self._states, consumption
         if self._published is not None:
-            yield self._published, published_by_driver(consumption)
+            yield self._published, [entry for entry in consumption if not entry.grouped_by_policy]

@@ -46,7 +46,7 @@ class NodeView:
         self._unpolled = 0
         self._pool: Pool | None = None
         self._pool_usage: PoolUsage = {}
-        self.sharing = Sharing(pools, self.holdings, qualifies=not release.as_upstream)
+        self.sharing = Sharing(pools, self.holdings)
 
     @property
     def pools_with_rules(self) -> tuple[Pool, ...]:
