@@ -13,9 +13,9 @@ import msgspec
 
 from dra_extender.manifests.documents import FieldPath
 from dra_extender.manifests.formats import check_parameters, check_text
-from dra_extender.manifests.problems import Problem, Problems, items_text, shown, unknown_field_sentence
+from dra_extender.manifests.problems import Problem, Problems, shown, unknown_field_sentence
 from dra_extender.manifests.rules import HINTS, RULES
-from dra_extender.model.api_json import Value
+from dra_extender.model.api_json import Value, number_of
 from dra_extender.model.fields import (
     Anything,
     Field,
@@ -207,9 +207,9 @@ def _check_list(shape: ListOf, value: Any, path: FieldPath) -> Problems:
     if not isinstance(value, list):
         yield Problem(path, f"expected a list, got {shown(value)}")
     elif max_items is not None and len(value) > max_items:
-        yield Problem(path, f"expected at most {items_text(max_items)}, got {shown(value)}")
+        yield Problem(path, f"expected at most {number_of(max_items, 'item')}, got {shown(value)}")
     elif len(value) < min_items:
-        yield Problem(path, f"expected at least {items_text(min_items)}, got {shown(value)}")
+        yield Problem(path, f"expected at least {number_of(min_items, 'item')}, got {shown(value)}")
     else:
         problems = [problem for index, item in enumerate(value) for problem in _check(shape.item, item, (*path, index))]
         yield from problems
@@ -238,9 +238,9 @@ def _check_map(shape: MapOf, value: Any, path: FieldPath) -> Problems:
     yield from problems
     min_items, max_items, _ = shape.items
     if not problems and len(value) < min_items:
-        yield Problem(path, f"expected at least {items_text(min_items)}, got {shown(value)}")
+        yield Problem(path, f"expected at least {number_of(min_items, 'item')}, got {shown(value)}")
     elif not problems and max_items is not None and len(value) > max_items:
-        yield Problem(path, f"expected at most {items_text(max_items)}, got {shown(value)}")
+        yield Problem(path, f"expected at most {number_of(max_items, 'item')}, got {shown(value)}")
 
 
 def _check_number(bounds: NumberRange, value: Any, path: FieldPath) -> Problems:

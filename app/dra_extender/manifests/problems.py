@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from dra_extender.manifests.documents import FieldPath
+from dra_extender.model.api_json import number_of
 
 SENTENCE: Final = "sentence"
 """The key in the context of a pydantic error under which a validator of ours puts the whole sentence."""
@@ -137,9 +138,9 @@ def sentence_of(error: ErrorDetails, expected: Mapping[str, str], quote: Callabl
         case "value_error":
             return str(context["error"])
         case "too_long":
-            requirement = f"at most {items_text(context['max_length'])}"
+            requirement = f"at most {number_of(context['max_length'], 'item')}"
         case "too_short":
-            requirement = f"at least {items_text(context['min_length'])}"
+            requirement = f"at least {number_of(context['min_length'], 'item')}"
         case kind if kind in _BOUNDS and kind not in expected:
             bound, comparison = _BOUNDS[kind]
             requirement = f"{comparison} {context[bound]}"
@@ -164,11 +165,6 @@ def unknown_field_sentence(name: str, field_names: Collection[str]) -> str:
     if close:
         return f"unknown field; did you mean {close[0]!r}?"
     return f"unknown field; expected one of {', '.join(field_names)}"
-
-
-def items_text(count: int) -> str:
-    """Return e.g. `1 item`."""
-    return f"{count} item" if count == 1 else f"{count} items"
 
 
 def _model_at(model: type[BaseModel], path: FieldPath) -> type[BaseModel]:
