@@ -25,6 +25,7 @@ from tests.inspection.why.test_constructed_causes import (
     gang,
     gang_with_a_gated_member,
     held,
+    resource_misspelt_and_its_device_held,
     shared_with_policy,
 )
 from tests.support.inspection.made_cluster import CREATED, NAMESPACE, MadeCluster
@@ -335,6 +336,50 @@ def gang_with_a_misspelt_node_label(made: MadeCluster) -> None:
 def gang_with_a_gated_member_whose_class_is_misspelt(made: MadeCluster) -> None:
     gang_with_a_gated_member(made)
     misspell_class(made, -1)
+
+
+GATES: Final = [{"name": "example.com/quota"}]
+
+
+@case(
+    "note: once its gates are removed and the name is right: fits 0 of 1 nodes, extended resource",
+    "instead of example.com/large-gpus, end ml/old ok on n1",
+)
+def gated_and_a_resource_misspelt_whose_device_is_held(made: MadeCluster) -> None:
+    resource_misspelt_and_its_device_held(made)
+    (train,) = [each for each in made.objects["pods"] if each["metadata"]["name"] == "train"]
+    train["spec"]["schedulingGates"] = GATES
+
+
+@case(
+    "device class large-gpuu does not exist; nearest name large-gpu, once the name is right: matching devices are in use",
+    "are removed: example.com/quota, use the DeviceClass large-gpu, end ml/old ok on n1",
+    false=("beside its gates", "device class does not exist"),
+)
+def gated_and_a_class_misspelt_whose_device_is_held(made: MadeCluster) -> None:
+    held(made)
+    made.pod("train", request("r", "gpu"), schedulingGates=GATES)
+    misspell_class(made, -1)
+
+
+@case(
+    "ResourceClaimTemplate large-gpuu does not exist; nearest name large-gpu",
+    "are removed: example.com/quota, name ResourceClaimTemplate large-gpu instead of large-gpuu ok on n1",
+)
+def gated_and_a_template_misspelt(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.add(resource_claim_template("large-gpu", NAMESPACE, request("r", "gpu")))
+    made.add(pod("train", NAMESPACE, templates={"gpu": "large-gpuu"}, schedulingGates=GATES))
+
+
+@case(
+    "ResourceClaimTemplate one-gpu does not exist",
+    "are removed: example.com/quota, create ResourceClaimTemplate ml/one-gpu",
+    false=("ok on",),
+)
+def gated_and_a_template_missing(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.add(pod("train", NAMESPACE, templates={"gpu": "one-gpu"}, schedulingGates=GATES))
 
 
 @pytest.mark.parametrize("build", CASES, ids=lambda build: build.__name__)

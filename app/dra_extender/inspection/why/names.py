@@ -1,7 +1,7 @@
 """What pods and selectors name and does not exist, and which names were probably meant."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Final, NamedTuple
@@ -178,10 +178,10 @@ _MOST_ENTRIES: Final = 32
 """Entries of `spec.resourceClaims` that are looked at."""
 
 
-def beside_gates(view: ClusterView, pod: Pod) -> Iterator[str]:
-    """Yield a sentence about each object that the claims of a gated pod name and that does not exist, the first few."""
+def missing_names(view: ClusterView, pod: Pod) -> Sequence[str]:
+    """Return a sentence about each object that the claims of a pod name and that does not exist, the first few."""
     sentences = (text for entry in islice(pod.claims, _MOST_ENTRIES) for text in _missing(view, pod, entry))
-    yield from (f"beside its gates: {text}" for text in islice(dict.fromkeys(sentences), EXAMPLES))
+    return list(islice(dict.fromkeys(sentences), EXAMPLES))
 
 
 def _missing(view: ClusterView, pod: Pod, entry: PodResourceClaim) -> Iterator[str]:

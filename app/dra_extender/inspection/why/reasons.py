@@ -75,6 +75,7 @@ class Reasons:
         trials: Trials | None = None,
         *,
         names_pod: bool = False,
+        whole: bool = False,
     ) -> None:
         """Find the reasons in a result, and evaluate the pod again for alternatives and requests of which it does not speak.
 
@@ -98,7 +99,7 @@ class Reasons:
         for group in rejections_by_closeness(view, pod, result):
             for facts in self._facts(group, nodes.get(group.rejection.summary, [group.example])):
                 self._known.append(facts.with_further(self._further.sentences(facts, group.example)))
-        if not self._trials.applied_change.changes:
+        if whole or not self._trials.applied_change.changes:
             self._known += list(self._of_other_alternatives())
             self._known += self._of_further_requests()
             self._known += self._once_corrected()

@@ -39,7 +39,7 @@ from dra_extender.inspection.why.changes import (
     with_fields,
 )
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary, hidden_reasons
-from dra_extender.inspection.why.names import beside_gates
+from dra_extender.inspection.why.names import missing_names
 from dra_extender.inspection.why.next_steps import CORRECT_SELECTOR, reported_advice
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.reasons import Reasons
@@ -77,6 +77,8 @@ from dra_extender.scheduling.evaluation.result import FilterResult
 _CAUSES_OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS, Cause.NODES})
 _CAUSES_AT_END: Final = frozenset({Cause.FINISHED, Cause.DELETING, Cause.BOUND})
 _ALLOCATION_CODES: Final = frozenset({Code.CLAIM_ON_OTHER_NODE})
+_OF_NAMES: Final = frozenset({Code.CLASS_MISSING, Code.CLAIM_MISSING, Code.CLAIM_NOT_CREATED})
+"""Reasons about names that do not exist, which `missing_names` tells with what exists."""
 _KUBELET: Final = "kubelet"
 _PENDING: Final = Readiness.PENDING.value
 _POD: Final = msgspec.json.Decoder(WholePod)
@@ -242,7 +244,6 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
         awaited=pod_cause.awaited,
         notes=(
             *held_notes(view.hold_report, pod.key, pod.uid, f"{pod.namespace}/{pod.pod_group}"),
-            *(beside_gates(view, pod) if pod_cause.cause is Cause.GATED else ()),
             *(lost_ground(view, pod) if bound else ()),
             *(later_evictions(view, pod_cause.result, usable) if pod_cause.result is not None else ()),
             *map(str, view.unreadable),
@@ -256,37 +257,63 @@ def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> WhyReport:
     A step lands the pod if nothing else is in its way; otherwise a note says what stays in the way.
     """
     trials = Trials(view, pod)
+    missing = missing_names(view, pod) if pod.gates else []
+    meant = meant_resources(view, pod)
+    once = " and ".join([*([ONCE_ADMITTED] if pod.gates else []), *([CORRECTED] if meant else [])])
+    once = once if pod.gates else f"once {once}"
     with ExitStack() as stack:
         if pod.gates and view.ledger.nodes and not unread(view.origin, DEVICES):
             stack.enter_context(trials.within(with_fields(view, [pod], gates_text([pod]), NO_GATES)))
-        meant = meant_resources(view, pod)
         change = ClaimChanges(view, pod).with_resources(meant) if meant else None
         if change is not None:
             stack.enter_context(trials.within(change))
         if not trials.applied_change.changes:
-            return report
+            return _with_note(report, once, missing)
         step = trials.try_change(NO_CHANGE, tuple(view.ledger.nodes))
         if step is not None and step.verified == DEVICES_AND_NODES:
             return msgspec.structs.replace(report, next=(*report.next, step))
         changed = view.pod(pod.namespace, pod.name) or pod
         cause = cause_of(view, changed, msgspec.structs.replace(view.facts(pod.namespace, pod.name), gates=()))
-        if pod.gates and cause.result is not None and Code.CLAIM_NOT_CREATED in cause.result.codes:
+        if pod.gates and not missing and cause.result is not None and Code.CLAIM_NOT_CREATED in cause.result.codes:
             # What a claim that is made later will find is not known.
             return report
-        node_steps = NodeSteps(view, changed, trials.applied_change)
-        if cause.result is None:
-            steps = node_steps.steps_on_all()
-        else:
-            fits = tuple(cause.result.fits)
-            steps = node_steps.steps_on(fits) if fits else Reasons(view, changed, cause.result, trials).steps()
-        text = trials.applied_change.text
-    steps = tuple(step for step in steps if step.verified == DEVICES_AND_NODES) or (NextStep(text=text),)
+        steps, hidden = _steps_once_admitted(view, changed, cause, trials)
+        steps = steps or (NextStep(text=trials.applied_change.text),)
     further = [reason.text for reason in cause.node_reasons]
     if cause.result is not None and not cause.result.fits:
-        further = [group.rejection.text for group in cause.result.why()]
-    once = ONCE_ADMITTED if pod.gates else f"once {CORRECTED}"
-    notes = (*report.notes, f"{once}: {', '.join((cause.summary, *further[:EXAMPLES]))}")
-    return msgspec.structs.replace(report, next=(*report.next, *steps), notes=notes)
+        rejections = [group.rejection for group in cause.result.why()]
+        unnamed = [rejection.text for rejection in rejections if not missing or rejection.code not in _OF_NAMES]
+        further = [*missing, *unnamed, *hidden]
+    report = msgspec.structs.replace(report, next=(*report.next, *steps))
+    return _with_note(report, once, [cause.summary, *further[:EXAMPLES]])
+
+
+def _steps_once_admitted(
+    view: ClusterView, pod: Pod, cause: PodCause, trials: Trials
+) -> tuple[Sequence[NextStep], Sequence[str]]:
+    """Return what helps a pod as changes have left it, and what stands in the way behind misspelt names."""
+    node_steps = NodeSteps(view, pod, trials.applied_change)
+    if cause.result is None:
+        return node_steps.steps_on_all(), ()
+    if cause.result.fits:
+        return node_steps.steps_on(tuple(cause.result.fits)), ()
+    reasons = Reasons(view, pod, cause.result, trials, whole=True)
+    hidden = [reason.text for branch in reasons.branches() for reason in branch.after_correction]
+    steps = reasons.steps()
+    tried = tuple(step for step in steps if step.verified == DEVICES_AND_NODES)
+    if tried:
+        return tried, hidden
+    compound = reasons.smallest_set()
+    if compound is not None:
+        return (compound,), hidden
+    advised = [step.text for step in steps if not step.nodes]
+    return (NextStep(text=joined([trials.applied_change.text, *advised])),), hidden
+
+
+def _with_note(report: WhyReport, once: str, texts: Sequence[str]) -> WhyReport:
+    """Return the report with a note about what stays in the way once something else is done; as it is if nothing does."""
+    notes = (*report.notes, f"{once}: {', '.join(texts)}") if texts else report.notes
+    return msgspec.structs.replace(report, notes=notes)
 
 
 def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterResult) -> tuple[WhyReport, Reasons]:
