@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import Final, Generic, TypeVar, overload
 
 import msgspec
 
@@ -54,14 +54,10 @@ class CompressedList(Sequence[T], Generic[T]):
 
     def _values(self) -> tuple[T, ...]:
         data = zlib.decompress(self._data) if self._compressed else self._data
-        values: tuple[T, ...] = msgspec.json.decode(data, type=_tuple_of(self._kind))
+        values: tuple[T, ...] = msgspec.json.decode(data, type=tuple[self._kind, ...])  # type: ignore[name-defined]
         return values
 
 
 def packed(values: tuple[T, ...], kind: type[T], parts: int = 0) -> Sequence[T]:
     """Return the values as a tuple if they and the `parts` of all of them together are few, else compressed."""
     return values if max(len(values), parts) <= FEW else CompressedList(values, kind)
-
-
-def _tuple_of(kind: type) -> Any:
-    return tuple[kind, ...]  # type: ignore[valid-type]
