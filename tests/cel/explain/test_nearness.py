@@ -69,6 +69,8 @@ def test_of_two_devices_the_one_with_the_larger_amount_is_nearer() -> None:
         (f'!({ATTRIBUTES}.model in ["a100"])', ('model == "a100"',)),
         (f"!({ATTRIBUTES}.index >= 1)", ("index <= 1",)),
         (f"{ATTRIBUTES}.shared", ("shared == false",)),
+        (f'"model" in {ATTRIBUTES} ? {ATTRIBUTES}.model == "h100" : false', ('model == "a100"',)),
+        (f'"absent" in {ATTRIBUTES} ? {ATTRIBUTES}.absent == 1 : {at_least("80Gi")}', ("memory >= 40Gi",)),
         (f"!{ATTRIBUTES}.healthy", ("healthy == true",)),
         (f'{ATTRIBUTES}.model == "h100" || {at_least("80Gi")}', ("memory >= 40Gi",)),
         (f"{ATTRIBUTES}.absent == 1 || {ATTRIBUTES}.index > 1", ("index >= 1",)),
@@ -97,6 +99,7 @@ def test_relaxed_condition_spells_a_text_with_quotes_as_cel_does() -> None:
     "expression",
     [
         f"{ATTRIBUTES}.absent == 1",
+        f"{ATTRIBUTES}.absent == 1 ? true : false",
         f"{ATTRIBUTES}.absent == 1 || {ATTRIBUTES}.gone == 1",
         f"{ATTRIBUTES}.index == 2 && {ATTRIBUTES}.absent == 1",
         f"has({ATTRIBUTES}.absent)",

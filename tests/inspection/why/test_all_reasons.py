@@ -689,7 +689,7 @@ def extended_resource_unlike_all(made: MadeCluster) -> None:
     "  1 node  matching devices are tainted; nearest n1/mig-1\n"
     "          mig-1 has taint example.com/x:NoSchedule\n"
     "          also shared counters are exhausted: mig-1 needs 42 of sm in counter\n"
-    "          set gpu-0, 18 remain\n"
+    "          set gpu-0, 18 remain, held by ml/old\n"
     "          also matching devices are in use: mig-0\n"
 )
 def tainted_device_whose_counters_are_exhausted(made: MadeCluster) -> None:

@@ -13,6 +13,7 @@ from tests.controlplane.objects import (
     pod,
     pod_group,
     request,
+    resource_claim,
     resource_claim_template,
     taint_rule,
 )
@@ -70,6 +71,11 @@ def selector_against_a_flag(made: MadeCluster) -> None:
     selected(made, f"!{ATTRIBUTES}.shared", shared=True)
 
 
+@case('model is "C", wanted "A"', 'next ask for model == "C" ok on n1')
+def selector_that_depends_on_a_condition(made: MadeCluster) -> None:
+    selected(made, f'"model" in {ATTRIBUTES} ? {ATTRIBUTES}.model == "A" : false', model="C")
+
+
 @case("memory is 40Gi, wanted at least 80Gi", "next ask for memory >= 40Gi ok on n1")
 def selector_with_zero_before_the_comparison(made: MadeCluster) -> None:
     selected(made, f'0 <= device.capacity["{GPU}"].memory.compareTo(quantity("80Gi"))')
@@ -118,6 +124,30 @@ def claim_that_is_deleted_and_its_device_held(made: MadeCluster) -> None:
     held(made)
     made.pod("train", request("r", "gpu"))
     deleted(made, "example.com/keep")
+
+
+@case(
+    "once the claim is created again: device class does not exist: device class large-gpuu; nearest name large-gpu",
+    "next create the claim again once it is gone, use the DeviceClass large-gpu ok on n1",
+)
+def claim_that_is_deleted_and_misspells_its_class(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.pod("train", request("r", "gpu"))
+    misspell_class(made, -1)
+    deleted(made, "example.com/keep")
+
+
+@case("next wait until the claim is gone and made again from its template ok on n1", false=("create the claim",))
+def generated_claim_that_is_deleted(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.add(resource_claim_template("one-gpu", NAMESPACE, request("r", "gpu")))
+    made.add(pod("train", NAMESPACE, templates={"gpu": "one-gpu"}))
+    train = made.objects["pods"][-1]
+    train["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "train-gpu-x"}]
+    made.add(resource_claim("train-gpu-x", NAMESPACE, request("r", "gpu")))
+    deleted(made, "example.com/keep")
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "train", "uid": train["metadata"]["uid"], "controller": True}
+    made.objects["resourceclaims"][-1]["metadata"]["ownerReferences"] = [owner]
 
 
 @case(
@@ -336,6 +366,18 @@ def gang_with_a_misspelt_node_label(made: MadeCluster) -> None:
 def gang_with_a_gated_member_whose_class_is_misspelt(made: MadeCluster) -> None:
     gang_with_a_gated_member(made)
     misspell_class(made, -1)
+
+
+@case(
+    "no node has example.com/nic, and no DeviceClass serves it",
+    "next do without example.com/nic, end ml/old ok on n1",
+    "note: once it does without example.com/nic: fits 0 of 1 nodes",
+    "matching devices are in use",
+)
+def resource_that_nothing_serves_beside_a_held_one(made: MadeCluster) -> None:
+    made.add(device_class("large", extendedResourceName="example.com/large-gpu"))
+    held(made)
+    made.add(pod("train", NAMESPACE, extended={"example.com/large-gpu": "1", "example.com/nic": "1"}))
 
 
 GATES: Final = [{"name": "example.com/quota"}]

@@ -76,7 +76,7 @@ def _delete_claim(made: _ChangedCluster, name: str, *_: str) -> None:
 
 def _create_claims_again(made: _ChangedCluster) -> None:
     """The users of the claims have ended, and claims of the same names and specs take their places."""
-    for claim in _claims(made):
+    for claim in made.objects["resourceclaims"]:
         if claim["metadata"].pop("deletionTimestamp", None):
             claim["metadata"].pop("finalizers", None)
             claim["status"] = {}
@@ -290,7 +290,10 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (rf"wait until claim {NAMESPACE}/(\S+) is released, whose pods (have ended|are being deleted)", _wait_for_release),
     (r"wait until the scheduling gates of (\S+) are removed: .+", _remove_gates),
     (r"do without alternative (\S+)/(\S+)", _do_without_alternative),
-    (r"create the claim again once it is gone", _create_claims_again),
+    (
+        r"create the claim again once it is gone|wait until the claim is gone and made again from .+",
+        _create_claims_again,
+    ),
     (r"tolerate ([^=:]+)(?:=([^:]+))?:(\w+)", _tolerate),
     (r"uncordon (\S+)", _uncordon),
     (r"use the DeviceClass (\S+)", _use_class),

@@ -61,6 +61,8 @@ def _distance(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> flo
             return sum(terms) if node.absorbing is not expected else min(terms, default=_WRONG)
         case typed_ast.Invoke() if node.function.name == "!_":
             return _distance(evaluation, node.arguments[0], expected=not expected)
+        case typed_ast.Conditional():
+            return _distance(evaluation, _taken_branch(evaluation, node), expected=expected)
         case typed_ast.CelBind():
             evaluation.defer(node.slot, node.source)
             return _distance(evaluation, node.body, expected=expected)
@@ -71,6 +73,14 @@ def _distance(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> flo
     if type(left) not in _NUMBERS or type(right) not in _NUMBERS:
         return _WRONG
     return 1.0 + abs(float(left) - float(right)) / max(abs(float(left)), abs(float(right)), 1)
+
+
+def _taken_branch(evaluation: Evaluation, node: typed_ast.Conditional) -> TypedNode:
+    """Return the branch that decides; the condition itself where it fails."""
+    condition = evaluation.outcome(node.condition)
+    if condition.error is not None:
+        return node.condition
+    return node.then_branch if condition.value is True else node.else_branch
 
 
 def _function(node: TypedNode) -> str:
@@ -124,6 +134,8 @@ def _weakenings(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> l
             return next((changes for changes in alternatives if changes is not None), None)
         case typed_ast.Invoke() if node.function.name == "!_":
             return _weakenings(evaluation, node.arguments[0], expected=not expected)
+        case typed_ast.Conditional():
+            return _weakenings(evaluation, _taken_branch(evaluation, node), expected=expected)
     weakening = _weakened(evaluation, node, expected=expected)
     return None if weakening is None else [weakening]
 

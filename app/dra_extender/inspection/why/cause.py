@@ -174,6 +174,14 @@ def meant_resources(view: ClusterView, pod: Pod) -> Mapping[str, str]:
     return {name: near for name, near in meant if near is not None}
 
 
+def unserved_resources(view: ClusterView, pod: Pod) -> Sequence[str]:
+    """Return the extended resources of a pod that nothing serves and that mean no other, if the pod gets devices besides."""
+    served, meant = _served_resources(view), meant_resources(view, pod)
+    needs_others = bool(pod.claims) or any(name in view.ledger.backing for name in pod.extended_resources)
+    unserved = [name for name in pod.extended_resources if served and name not in served and name not in meant]
+    return unserved if needs_others else []
+
+
 def _unjudged(view: ClusterView, pod: Pod) -> PodCause:
     """Return what the pod's own claims tell if nothing can be said of nodes and devices."""
     if unread(view.origin, {"resourceclaims"}, pod.namespace):

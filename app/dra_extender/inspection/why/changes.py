@@ -262,7 +262,12 @@ class ClaimChanges:
 
     def without_extended_resources(self) -> ProposedChange | None:
         """Return the pod without the extended resources for which it gets devices."""
-        names = [name for name in self._pod.extended_resources if name in self._view.ledger.backing]
+        return self.without_resources(
+            [name for name in self._pod.extended_resources if name in self._view.ledger.backing]
+        )
+
+    def without_resources(self, names: Sequence[str]) -> ProposedChange | None:
+        """Return the pod without these extended resources; None without any."""
         if not names:
             return None
         return self._of_resources(

@@ -203,7 +203,11 @@ class FurtherReasons:
         on_node = (diagnosis for diagnosis in facts.diagnoses if diagnosis.node.name == nearest.node)
         devices = [device for diagnosis in on_node for device in diagnosis.devices]
         further = (device.also for device in devices if device.device_id == nearest.device_id)
-        yield from (f"also {text}" for text in islice(filter(None, further), 1))
+        for text in islice(filter(None, further), 1):
+            code = next((code for code in Code if text.startswith(f"{code.value}: ")), Code.TAINTED)
+            shares = self._nearest.beside_picks(nearest.device_id, Rejection(code=code, detail=text))
+            holders = [holder_text(share.holder, self._view.now) for share in shares]
+            yield f"also {text}{f', held by {listed(holders)}' if holders else ''}"
         if facts.option is not None and facts.option.count > 1:
             # One more device is needed: what keeps others away counts too, where it is something else.
             others = {device.taints: device.detail for device in devices if device.code is Code.TAINTED}

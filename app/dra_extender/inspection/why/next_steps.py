@@ -21,7 +21,7 @@ from dra_extender.inspection.why.ends import HolderEnds
 from dra_extender.inspection.why.nearest import NearestDevices
 from dra_extender.inspection.why.report import NextStep, PoolGap, ReportedReason
 from dra_extender.inspection.why.reported import creation_events
-from dra_extender.inspection.why.request_edits import CREATED_AGAIN, ReasonFacts, RequestEdits
+from dra_extender.inspection.why.request_edits import ReasonFacts, RequestEdits, created_again_text
 from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL
@@ -137,7 +137,6 @@ _AS_REPORTED: Final[Mapping[Code, str]] = MappingProxyType(
 CORRECT_SELECTOR: Final = "correct the selector"
 _SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
     {
-        Code.CLAIM_DELETING: CREATED_AGAIN,
         Code.CLAIM_FOREIGN: "create the pod again: the claim that its status names belongs to another object",
         Code.CLAIM_FULLY_RESERVED: "end a pod that uses the claim",
         Code.SELECTOR_INVALID: CORRECT_SELECTOR,
@@ -162,6 +161,8 @@ def advice(view: ClusterView, pod: Pod, rejection: Rejection, pool: PoolGap | No
         case Code.CLASS_MISSING:
             missing = rejection.detail.rpartition(" ")[2]
             return "" if meant_name(missing, view.ledger.classes) else f"create DeviceClass {missing}"
+        case Code.CLAIM_DELETING:
+            return created_again_text(pod, rejection.claim)
         case Code.CLAIM_NOT_CREATED:
             return _advice_without_claim(view, pod, rejection.claim)
         case Code.POD_GROUP_MISSING:

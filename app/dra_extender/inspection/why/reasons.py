@@ -300,33 +300,41 @@ class Reasons:
         """Return the reasons that stay against requests of which something is wrong by itself when that is corrected."""
         nodes = tuple(dict.fromkeys(node for facts in self._known for node in facts.nodes))
         judged = {facts.place for facts in self._known if self._next.correction(facts) is None}
-        remaining, states = self._remaining_once_corrected(nodes, _MOST_CORRECTED)
-        once = f"once {' and '.join(dict.fromkeys(states))}"
+        judged_reasons = {(facts.place, facts.rejection.code) for facts in self._known}
         # Without its demand, a reason is no ground for changes by themselves.
         return [
             facts._replace(
                 demand=None,
                 after_correction=True,
-                reason=msgspec.structs.replace(facts.reason, text=f"{once}: {facts.reason.text}"),
+                reason=msgspec.structs.replace(
+                    facts.reason, text=f"once {' and '.join(dict.fromkeys(states))}: {facts.reason.text}"
+                ),
             )
-            for facts in remaining
-            if facts.place not in judged
+            for facts, states in self._remaining_once_corrected(nodes, ())
+            if facts.place not in judged and (facts.place, facts.rejection.code) not in judged_reasons
         ]
 
-    def _remaining_once_corrected(self, nodes: Sequence[str], most: int) -> tuple[Sequence[ReasonFacts], list[str]]:
-        """Make at most so many corrections, one after the other; return the reasons that remain, and what is so by then.
+    def _remaining_once_corrected(
+        self, nodes: Sequence[str], before: Sequence[str]
+    ) -> Iterator[tuple[ReasonFacts, Sequence[str]]]:
+        """Make corrections one after the other; yield the reasons that appear, and what is so by then.
 
-        Return neither if there is nothing to be corrected.
+        `before`: what is so already.
         """
         corrections = ((facts, self._next.correction(facts)) for facts in self._known)
-        facts, change = next((entry for entry in corrections if entry[1] is not None), (None, None))
-        if facts is None or change is None or most == 0:
-            return (), []
-        state = CORRECTED if INSTEAD in change.text else _CORRECTED.get(facts.rejection.code, CORRECTED)
+        corrected, change = next((entry for entry in corrections if entry[1] is not None), (None, None))
+        if corrected is None or change is None or len(before) == _MOST_CORRECTED:
+            return
+        state = CORRECTED if INSTEAD in change.text else _CORRECTED.get(corrected.rejection.code, CORRECTED)
+        states = (*before, state)
         with self._trials.within(change):
             reasons = Reasons(self._view, *self._evaluated_again(nodes), self._trials)
-            further, states = reasons._remaining_once_corrected(nodes, most - 1)
-        return (further if states else reasons._known), [state, *states]
+            further = list(reasons._remaining_once_corrected(nodes, states))
+            found = [(facts, reasons._next.correction(facts)) for facts in reasons._known]
+        correctable = any(correction is not None for _, correction in found)
+        # Where more can be corrected, the other reasons are told as they are afterwards.
+        yield from ((facts, states) for facts, correction in found if correction is not None or not correctable)
+        yield from further
 
     def _after(self, change: ProposedChange, nodes: Sequence[str]) -> Sequence[ReasonFacts]:
         """Return the reasons against the pod alone, without its gang, after a change."""

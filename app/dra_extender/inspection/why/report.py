@@ -17,8 +17,8 @@ EXAMPLES: Final = 3
 """How many nodes, devices or sentences of a kind are named where there may be many."""
 CORRECTED: Final = "the name is right"
 """When something stands in the way that a misspelt name hides; sentences for people begin with `once`."""
-ONCE_ADMITTED: Final = "once its gates are removed"
-"""How such a sentence about a pod with scheduling gates begins."""
+ADMITTED: Final = "its gates are removed"
+"""When it stands in the way of a pod with scheduling gates."""
 
 
 class Cause(StrEnum):

@@ -68,7 +68,6 @@ HELD: Final = frozenset(
     }
 )
 """Reasons that the end of other pods may remove."""
-CREATED_AGAIN: Final = "create the claim again once it is gone"
 _TOO_FEW: Final = frozenset({*HELD, Code.NO_MATCH})
 
 
@@ -169,7 +168,8 @@ class RequestEdits:
             case Code.SELECTOR_FAILED:
                 return chain(self._reselected(facts, meant_expression), self._reselected(facts, guarded_expression))
             case Code.CLAIM_DELETING:
-                return iter([self._claims.created_again(facts.rejection.detail, CREATED_AGAIN)])
+                text = created_again_text(self._pod, facts.rejection.claim)
+                return iter([self._claims.created_again(facts.rejection.detail, text)])
         return _unless_several(self._near_objects(facts))
 
     def _near_objects(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
@@ -369,6 +369,13 @@ class RequestEdits:
                 edits[program.expression] = relaxation.expression
                 conditions += relaxation.conditions
         return edits, conditions
+
+
+def created_again_text(pod: Pod, name: str) -> str:
+    """Return what to do about a claim of the pod that is being deleted."""
+    generated = any(entry.name == name and entry.resource_claim_template_name for entry in pod.claims)
+    made = "wait until the claim is gone and made again from its template"
+    return made if generated else "create the claim again once it is gone"
 
 
 def _unless_several(changes: Iterator[ProposedChange | None]) -> Iterator[ProposedChange | None]:

@@ -28,7 +28,7 @@ from dra_extender.inspection.why.bound import (
     node_scores,
     preferred_attributes,
 )
-from dra_extender.inspection.why.cause import PodCause, cause_of, judge_nodes, meant_resources
+from dra_extender.inspection.why.cause import PodCause, cause_of, judge_nodes, meant_resources, unserved_resources
 from dra_extender.inspection.why.changes import (
     ENDS,
     NO_CHANGE,
@@ -44,12 +44,12 @@ from dra_extender.inspection.why.next_steps import CORRECT_SELECTOR, reported_ad
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import (
+    ADMITTED,
     CORRECTED,
     DEVICES_AND_NODES,
     DEVICES_ONLY,
     EXAMPLES,
     FORMAT,
-    ONCE_ADMITTED,
     Cause,
     EndedPod,
     NextStep,
@@ -252,21 +252,23 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
 
 
 def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> WhyReport:
-    """Return the report with what helps once the pod has no scheduling gates and no misspelt extended resources.
+    """Return the report with what helps once the pod has no scheduling gates and asks for no extended resources of nobody.
 
     A step lands the pod if nothing else is in its way; otherwise a note says what stays in the way.
     """
     trials = Trials(view, pod)
     missing = missing_names(view, pod) if pod.gates else []
     meant = meant_resources(view, pod)
-    once = " and ".join([*([ONCE_ADMITTED] if pod.gates else []), *([CORRECTED] if meant else [])])
-    once = once if pod.gates else f"once {once}"
+    unserved = unserved_resources(view, pod)
+    states = ((pod.gates, ADMITTED), (meant, CORRECTED), (unserved, f"it does without {', '.join(unserved)}"))
+    once = f"once {' and '.join(state for applies, state in states if applies)}"
+    claims = ClaimChanges(view, pod)
     with ExitStack() as stack:
         if pod.gates and view.ledger.nodes and not unread(view.origin, DEVICES):
             stack.enter_context(trials.within(with_fields(view, [pod], gates_text([pod]), NO_GATES)))
-        change = ClaimChanges(view, pod).with_resources(meant) if meant else None
-        if change is not None:
-            stack.enter_context(trials.within(change))
+        for change in (claims.with_resources(meant) if meant else None, claims.without_resources(unserved)):
+            if change is not None:
+                stack.enter_context(trials.within(change))
         if not trials.applied_change.changes:
             return _with_note(report, once, missing)
         step = trials.try_change(NO_CHANGE, tuple(view.ledger.nodes))
