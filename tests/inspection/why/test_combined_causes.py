@@ -380,6 +380,25 @@ def resource_that_nothing_serves_beside_a_held_one(made: MadeCluster) -> None:
     made.add(pod("train", NAMESPACE, extended={"example.com/large-gpu": "1", "example.com/nic": "1"}))
 
 
+@case(
+    'waiting train-1 claim "gpu", request "r": device class does not exist: device class smalll-gpu; nearest name small-gpu',
+    "next use the DeviceClass large-gpu, train-1: use the DeviceClass small-gpu ok, the gang fits",
+)
+def gang_whose_members_misspell_different_classes(made: MadeCluster) -> None:
+    made.add(device_class("small-gpu"))
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    gang(made)
+    misspell_class(made, 0)
+    made.objects["resourceclaims"][-1]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "smalll-gpu"
+
+
+@case("also node(s) were unschedulable on n1", "next create DeviceClass tpu-v5, uncordon n1", false=("ok on",))
+def class_that_is_missing_on_a_cordoned_node(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    closed(made)
+    made.pod("train", request("r", "tpu-v5"))
+
+
 GATES: Final = [{"name": "example.com/quota"}]
 
 
@@ -422,6 +441,25 @@ def gated_and_a_template_misspelt(made: MadeCluster) -> None:
 def gated_and_a_template_missing(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"))
     made.add(pod("train", NAMESPACE, templates={"gpu": "one-gpu"}, schedulingGates=GATES))
+
+
+@case(
+    "matching devices are in use: gpu-0, also Insufficient cpu on n1",
+    "are removed: example.com/quota, end ml/old, ask for 63900m of cpu ok on n1",
+)
+def gated_and_the_device_held_and_no_cpu(made: MadeCluster) -> None:
+    held(made)
+    made.pod("train", request("r", "gpu"), cpu="100", schedulingGates=GATES)
+
+
+@case(
+    "no scheduler named dra-extender-schedulr has acted on any pod of this cluster; nearest name dra-extender-scheduler",
+    "schedulr, wait until the scheduling gates of train are removed: example.com/quota, end ml/old ok on n1",
+)
+def gated_and_the_scheduler_misspelt(made: MadeCluster) -> None:
+    held(made)
+    made.pod("train", request("r", "gpu"), scheduler="dra-extender-schedulr", schedulingGates=GATES)
+    made.objects["pods"][-1]["status"] = {"phase": "Pending"}
 
 
 @pytest.mark.parametrize("build", CASES, ids=lambda build: build.__name__)

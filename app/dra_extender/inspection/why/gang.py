@@ -10,7 +10,7 @@ import msgspec
 
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
-from dra_extender.inspection.why.cause import Distance, distance, unknown_labels
+from dra_extender.inspection.why.cause import OF_DEVICES, Distance, distance, unknown_labels
 from dra_extender.inspection.why.changes import ENDS, NO_GATES, ProposedChange, gates_text, together, with_fields
 from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.next_steps import advice
@@ -47,6 +47,8 @@ _MOST_TRIED: Final = 2
 """Changes of one kind that are tried, and changes after which further ones are."""
 _MOST_READYING: Final = 3
 """Changes that are made together."""
+_MOST_WRONG: Final = 8
+"""Waiting members that are looked at for what is wrong by itself."""
 _MOST_OPENED: Final = 6
 """Cordoned nodes that are tried without the cordon."""
 _MOST_CHANGED: Final = 64
@@ -119,6 +121,9 @@ def _readying(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis") -> Iterat
         refused = [member for member, rejection in diagnosis.unready if rejection.code is Code.NO_NODE]
     else:
         refused = list(diagnosis.waiting[:1])
+        for blocker in refused:
+            alone = view.extender.evaluate_without_gang(blocker, tuple(view.ledger.nodes))
+            yield from Reasons(view, blocker, alone, names_pod=blocker.uid != pod.uid).corrections()
     yield from _opened(view, refused)
     for members in _alike(view, refused):
         yield from _on_a_node(view, pod, members)
@@ -275,8 +280,14 @@ def _members(view: ClusterView, diagnosis: "GangDiagnosis", blocker: str) -> Ite
         blocks = diagnosis.needed > len(diagnosis.placed)
         state = MemberState.BLOCKED if blocks else MemberState.WAITING
         yield GangMembers(state=state, names=waiting[:1], text=blocker)
-    if len(diagnosis.waiting) > 1:
-        yield GangMembers(state=MemberState.WAITING, names=_names(diagnosis.waiting[1:]))
+    wrong = {
+        member.uid: text for member in diagnosis.waiting[1:_MOST_WRONG] if (text := _wrong_by_itself(view, member))
+    }
+    for member in (member for member in diagnosis.waiting if member.uid in wrong):
+        yield GangMembers(state=MemberState.WAITING, names=(member.name,), text=wrong[member.uid])
+    others = [member for member in diagnosis.waiting[1:] if member.uid not in wrong]
+    if others:
+        yield GangMembers(state=MemberState.WAITING, names=_names(others))
     yield from unready
 
 
@@ -297,6 +308,15 @@ def hidden_reasons(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", node
         if not alone.fits:
             return Reasons(view, member, alone, names_pod=member.uid != pod.uid)
     return None
+
+
+def _wrong_by_itself(view: ClusterView, member: Pod) -> str:
+    """Return what keeps a member away whatever devices are free, such as a misspelt name; empty if nothing does."""
+    alone = view.extender.evaluate_without_gang(member, tuple(view.ledger.nodes))
+    rejections = [group.rejection for group in alone.why()] if not alone.fits else []
+    if not rejections or not rejections[0].claim or rejections[0].code in OF_DEVICES:
+        return ""
+    return rejections[0].text + existing_names(view, member, rejections[0])
 
 
 def _names(pods: Sequence[Pod]) -> tuple[str, ...]:

@@ -110,6 +110,10 @@ class Reasons:
         """Return the limits that were reached, each as a sentence."""
         return tuple(note for note in (*self._notes, self._trials.note) if note)
 
+    def corrections(self) -> Iterator[ProposedChange]:
+        """Yield the changes of what is wrong by itself, such as a misspelt name."""
+        yield from filter(None, map(self._next.correction, self._known))
+
     def branches(self) -> tuple[Branch, ...]:
         """Return the reasons by claim and request, the closest nodes first."""
         reasons_by_request = dict[Place, list[ReasonFacts]]()
@@ -172,13 +176,17 @@ class Reasons:
             if facts.rejection.claim and facts.rejection.code not in _GIVEN_UP and self._next.correction(facts) is None
             if (text := self._next.advised(facts))
         }
-        change = self._claims.without(advised) if advised else None
-        if change is None:
+        if not advised:
             return None
         nodes = tuple(dict.fromkeys(node for facts in self._known for node in facts.nodes))
-        with self._trials.within(change):
-            pod, result = self._evaluated_again(nodes)
-            step = self._step_of_rest(pod, result)
+        change = self._claims.without(advised)
+        if change is None:
+            # What helps beside devices.
+            node_steps = NodeSteps(self._view, self._pod, self._trials.applied_change)
+            step = next(iter(node_steps.steps_on(nodes)), None)
+        else:
+            with self._trials.within(change):
+                step = self._step_of_rest(*self._evaluated_again(nodes))
         if step is None:
             return None
         return msgspec.structs.replace(step, text=joined([*advised.values(), step.text]), nodes=(), verified="")

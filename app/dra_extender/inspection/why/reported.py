@@ -163,9 +163,14 @@ def scheduler_message(view: ClusterView, pod: Pod, facts: PodFacts) -> str:
 
 
 def absent_scheduler(view: ClusterView, pod: Pod, facts: PodFacts, acting: Collection[str]) -> str:
-    """Return that the pod's scheduler is not among the `acting` ones, as far as the objects tell; empty if it is."""
+    """Return that the pod's scheduler is not among the `acting` ones, as far as the objects tell; empty if it is.
+
+    No scheduler acts on a pod with scheduling gates: of such a pod it is said if the name is nearly that of another one.
+    """
     name = pod.scheduler_name
-    if not name or name in acting or facts.gates or facts.reason not in ("", SCHEDULING_GATED):
+    if not name or name in acting or facts.reason not in ("", SCHEDULING_GATED):
+        return ""
+    if facts.gates and meant_name(name, acting) is None:
         return ""
     others = f"; {listed(sorted(acting))} acted" if acting else ""
     hint = nearest_name_text(name, acting) or others

@@ -300,7 +300,9 @@ def _steps_once_admitted(
     if cause.result.fits:
         return node_steps.steps_on(tuple(cause.result.fits)), ()
     reasons = Reasons(view, pod, cause.result, trials, whole=True)
-    hidden = [reason.text for branch in reasons.branches() for reason in branch.after_correction]
+    branches = reasons.branches()
+    hidden = [text for branch in branches for reason in branch.reasons for text in reason.further if _is_addition(text)]
+    hidden += [reason.text for branch in branches for reason in branch.after_correction]
     steps = reasons.steps()
     tried = tuple(step for step in steps if step.verified == DEVICES_AND_NODES)
     if tried:
@@ -310,6 +312,11 @@ def _steps_once_admitted(
         return (compound,), hidden
     advised = [step.text for step in steps if not step.nodes]
     return (NextStep(text=joined([trials.applied_change.text, *advised])),), hidden
+
+
+def _is_addition(text: str) -> bool:
+    """Return whether a sentence says what stands in the way besides."""
+    return text.startswith("also ")
 
 
 def _with_note(report: WhyReport, once: str, texts: Sequence[str]) -> WhyReport:
