@@ -271,7 +271,7 @@ REASONS: Final = (
         cause=Cause.CLAIMS,
         reasons=(("CLAIM_FULLY_RESERVED", 1),),
         everywhere=True,
-        next="end a pod that uses the claim",
+        next="end {ns}/wanted | end a pod that uses the claim",
         said_in_tree=None,
     ),
     Reason(
