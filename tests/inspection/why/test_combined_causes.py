@@ -231,6 +231,14 @@ def claim_that_is_missing_beside_a_held_device(made: MadeCluster) -> None:
     made.objects["pods"][-1]["spec"]["resourceClaims"].append({"name": "b", "resourceClaimName": "gone"})
 
 
+@case("claim does not exist: ml/gone", "next create ResourceClaim ml/gone", false=("tolerate",))
+def claim_that_is_missing_beside_a_tainted_node_and_another(made: MadeCluster) -> None:
+    made.nodes("n2")
+    made.gpus("n2", device("gpu-0"))
+    made.objects["nodes"][-1]["spec"] = {"taints": [{"key": "e.com/x", "effect": "NoSchedule"}]}
+    made.add(pod("train", NAMESPACE, claims={"gpu": "gone"}))
+
+
 @case(
     "device class gpu-largee; nearest name gpu-large",
     "device class gpu-smallx; nearest names gpu-small, gpu-smalls",

@@ -122,6 +122,13 @@ class NodeSteps:
         steps = islice(self._steps(fit, needs, refusals), _MOST_STEPS)
         return tuple(sorted(steps, key=lambda step: step.harmful))
 
+    def first_step_on(self, nodes: Sequence[str]) -> NextStep | None:
+        """Return the first change that helps on these nodes; None if the pod may use one of them without a change."""
+        fit, needs = self._fit, self._needs
+        if fit is None or needs is None or any(not fit.refusals(needs, name, self._ended) for name in nodes):
+            return None
+        return next(iter(self.steps_on(nodes)), None)
+
     def _steps(
         self, fit: NodeFit, needs: PodNeeds, refusals: Mapping[str, Sequence[NodeRefusal]]
     ) -> Iterator[NextStep]:

@@ -182,8 +182,7 @@ class Reasons:
         change = self._claims.without(advised)
         if change is None:
             # What helps beside devices.
-            node_steps = NodeSteps(self._view, self._pod, self._trials.applied_change)
-            step = next(iter(node_steps.steps_on(nodes)), None)
+            step = NodeSteps(self._view, self._pod, self._trials.applied_change).first_step_on(nodes)
         else:
             with self._trials.within(change):
                 step = self._step_of_rest(*self._evaluated_again(nodes))
@@ -194,9 +193,7 @@ class Reasons:
     def _step_of_rest(self, pod: Pod, result: FilterResult) -> NextStep | None:
         """Find what helps a pod as changes have left it; `result`: what the filter finds by then."""
         if result.fits:
-            return next(
-                iter(NodeSteps(self._view, pod, self._trials.applied_change).steps_on(tuple(result.fits))), None
-            )
+            return NodeSteps(self._view, pod, self._trials.applied_change).first_step_on(tuple(result.fits))
         reasons = Reasons(self._view, pod, result, self._trials)
         steps = (step for step in reasons.steps() if step.verified == DEVICES_AND_NODES)
         return next(steps, None) or reasons.smallest_set()
@@ -224,8 +221,7 @@ class Reasons:
         """Find what helps in addition to `change`; `result`: what the filter finds after that change."""
         if result.fits:
             # Something beside devices keeps the pod from the nodes that have them.
-            node_steps = NodeSteps(self._view, self._pod, self._trials.applied_change).steps_on(tuple(result.fits))
-            return next(iter(node_steps), None)
+            return NodeSteps(self._view, self._pod, self._trials.applied_change).first_step_on(tuple(result.fits))
         if change.ended and self._is_same_on(result):
             # What ended was not in the way.
             return None
