@@ -29,6 +29,7 @@ _BESIDE_BEGIN: Final = (
 )
 _BESIDE_END: Final = "<!-- beside a tenant: end -->\n"
 _HARD_SEARCHES: Final = "hard searches: created to bound"
+_ATTEMPTS: Final = "pods without a device: attempts"
 CHART: Final = REPOSITORY / "docs" / "images" / "fits.svg"
 _AT_CAPACITY: Final = ", at 100 % asked"
 
@@ -52,8 +53,9 @@ def update(rows: Sequence[Row], measured: float) -> None:
         CHART.write_text(chart_of(filled), encoding="utf-8")
     cases = {row.case: row for row in rows if row.area == tenants_area.AREA}
     ours, in_tree = cases.get(_HARD_SEARCHES), cases.get(f"in-tree plugin, {_HARD_SEARCHES}")
-    if ours and in_tree:
-        _replace(README, _BESIDE_BEGIN, _BESIDE_END, lambda _: beside_a_tenant(ours, in_tree))
+    attempts = next((row for row in rows if row.case == _ATTEMPTS and row.peer_name == IN_TREE.name), None)
+    if ours and in_tree and attempts:
+        _replace(README, _BESIDE_BEGIN, _BESIDE_END, lambda _: beside_a_tenant(ours, in_tree, attempts))
 
 
 def _replace(file: Path, begin: str, end: str, change: Callable[[str], str]) -> None:
@@ -100,13 +102,16 @@ def how_full(rows: Sequence[Row], measured: float, version: str) -> str:
     return "\n".join(["", *lines, "", ""])
 
 
-def beside_a_tenant(ours: Row, in_tree: Row) -> str:
-    """Return README's sentence about the pods beside a tenant whose pods need hard searches."""
+def beside_a_tenant(ours: Row, in_tree: Row, attempts: Row) -> str:
+    """Return README's sentences about other pods beside hard searches, and about `attempts` at pods that no node suits."""
     return (
         "\nBeside a tenant whose pods need hard searches, pods of another namespace are bound within"
         f" {ours.ours:.0f} ms (99th percentile, {_rounds(ours.rounds)});\n"
         f"with the in-tree plugin within {in_tree.ours / 1000:.0f} s ({_rounds(in_tree.rounds)};"
-        " [tenants](docs/performance.md#tenants-other-peoples-pods-beside-an-attacker)).\n\n"
+        " [tenants](docs/performance.md#tenants-other-peoples-pods-beside-an-attacker)).\n"
+        "kube-scheduler tries pods that no node suits more often than with the in-tree plugin, because it does not ask an\n"
+        f"extender which changes can help: {attempts.ours:.0f} attempts at each pod against {attempts.peer:.0f}"
+        f" ({_rounds(attempts.rounds)}; [why](docs/limitations.md#pods-that-no-node-suits)).\n\n"
     )
 
 
