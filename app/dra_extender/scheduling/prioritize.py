@@ -68,7 +68,7 @@ class PlainPods:
         for number in range(min(_RATED_IN_CALL, len(own_ranking.unrated))):
             if number and self._now() > end:
                 break
-            name, _ = own_ranking.unrated.popitem()
+            name = next(reversed(own_ranking.unrated))
             node = ledger.nodes.get(name)
             pools = None if node is None else self._allocator.pools_of(node)
             rooms = None if node is None or pools is None else expected.unchanged_rooms(node, pools)

@@ -36,7 +36,6 @@ def test_nodes_are_in_the_order_of_their_latest_loss(
 def rated(ranking: NodeRanking, **losses: float) -> None:
     for name, loss in losses.items():
         ranking.put(name, ROOMS, loss)
-        ranking.unrated.pop(name, None)
 
 
 def test_nodes_with_other_amounts_are_rated_again_and_keep_their_loss() -> None:

@@ -62,7 +62,6 @@ class LeastLoss:
                 loss = 0.0 if rooms is None else self._expected.loss(name, rooms, pod_amounts)
                 if is_free:
                     ranking.put(name, rooms, loss)
-                    ranking.unrated.pop(name, None)
             result.losses[name] = loss
 
     def prefetch(self, evaluation: NodeEvaluation, count: int) -> bool:
@@ -98,7 +97,6 @@ class LeastLoss:
                 break
             rooms = self._rooms(ranking, name, result, usage)
             ranking.put(name, rooms, None if rooms is None else expected.loss(name, rooms, pod_amounts))
-            del ranking.unrated[name]
         return count
 
     def _due(self, evaluation: NodeEvaluation, ranking: NodeRanking, count: int) -> list[str]:

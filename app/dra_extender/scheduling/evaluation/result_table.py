@@ -57,12 +57,13 @@ class NodeRanking:
         return chain(first, filterfalse(is_held, names), others)
 
     def put(self, name: str, rooms: PlacementRooms | None, loss: float | None) -> None:
-        """Set the loss on a node; None if the pod does not fit there."""
+        """Rate a node with this loss; None if the pod does not fit there."""
         if rooms is None:
             self.rooms.pop(name, None)
         else:
             self.rooms[name] = rooms
         self.earlier.pop(name, None)
+        self.unrated.pop(name, None)
         before = self.losses.get(name)
         if before == loss:
             return
