@@ -473,3 +473,17 @@ def gated_and_the_scheduler_misspelt(made: MadeCluster) -> None:
 @pytest.mark.parametrize("build", CASES, ids=lambda build: build.__name__)
 def test_answer_names_all_that_stands_in_the_way(build: Build) -> None:
     assert_answer(build, *CASES[build])
+
+
+@pytest.mark.parametrize(
+    ("user", "step"),
+    [({"resource": "pods"}, "end a pod that uses the claim"), ({"resource": "pods", "name": "old"}, "end ml/old ok")],
+)
+def test_users_of_a_claim_may_be_incomplete_or_occur_often(user: dict[str, str], step: str) -> None:
+    def reserved(made: MadeCluster) -> None:
+        held(made)
+        claim = made.objects["resourceclaims"][-1]
+        claim["status"]["reservedFor"] = [user] * 256
+        made.add(pod("train", NAMESPACE, claims={"gpu": claim["metadata"]["name"]}))
+
+    assert_answer(reserved, ["claim is reserved by 256 pods already", f"next {step}"], [])

@@ -73,23 +73,21 @@ class HolderEnds:
 
     def _ends_of_users(self, label: str) -> Iterator[ProposedChange]:
         """Yield the end of each pod that a claim is reserved for, those first that end by themselves and those that hurt least."""
-        records = [
+        records = (
             claim.record for claim in self._view.claims_of(self._pod) if claim.label == label and claim.record.raw
-        ]
-        before = decode_shallow("ResourceClaim", records[0].raw) if records else {}
-        users = before.get("status", {}).get("reservedFor") or []
-        pods = [
-            pod
-            for user in users
-            if user.get("resource") == "pods"
-            and (pod := self._view.pod(self._pod.namespace, user["name"])) is not None
-            and pod.key not in self._own
-        ]
+        )
+        record = next(records, None)
+        if record is None:
+            return
+        names = dict.fromkeys(user.name for user in record.claim.status.reserved_for if user.is_pod)
+        users = [self._view.pod(self._pod.namespace, name) for name in names]
+        pods = [pod for pod in users if pod is not None and pod.key not in self._own]
         pods.sort(key=lambda pod: (not pod.ending, not self._view.may_be_evicted([pod.key]), pod.priority, pod.name))
         for pod in pods[:MOST_TOGETHER]:
-            kept = [user for user in users if user.get("name") != pod.name]
+            before = decode_shallow("ResourceClaim", record.raw)
+            kept = [user for user in before["status"]["reservedFor"] if user.get("name") != pod.name]
             after = {**before, "status": {**before["status"], "reservedFor": kept}}
-            claim = f"claim {'/'.join(records[0].claim.metadata.key)}"
+            claim = f"claim {'/'.join(record.claim.metadata.key)}"
             waits = f"wait until {claim} is not reserved for {pod.key}, which {'has ended' if pod.finished else 'is being deleted'}"
             text = waits if pod.ending else f"{ENDS}{pod.key}"
             yield ProposedChange(
