@@ -1,8 +1,10 @@
 """Prefetching between two calls: when it begins, goes on and begins again."""
 
 import asyncio
+import socket
 from typing import Any
 
+import uvloop
 from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
@@ -54,6 +56,37 @@ async def test_a_question_that_takes_too_long_is_given_up() -> None:
     prefetch_with(evaluator, Ledger()).start("long")
     await pause()
     assert 1 < len(evaluator.demands) < 100
+
+
+def test_a_call_that_arrives_during_a_step_is_answered_before_the_next_step() -> None:
+    caller, service = socket.socketpair()
+    order: list[str] = []
+
+    class Called(Evaluator):
+        def prefetch(self, *_: Any) -> bool:
+            order.append("step")
+            caller.send(b"a call")
+            return order.count("step") < 4
+
+    async def answer() -> None:
+        order.append("answer")
+
+    async def prefetch() -> None:
+        loop = asyncio.get_running_loop()
+        tasks: list[asyncio.Task[None]] = []
+
+        def read() -> None:
+            service.recv(64)
+            tasks.append(loop.create_task(answer()))
+
+        loop.add_reader(service, read)
+        prefetch_with(Called(), Ledger()).start("first")
+        await pause()
+        loop.remove_reader(service)
+
+    with caller, service, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(prefetch())
+    assert order == ["step", "answer"] * 4
 
 
 async def test_it_begins_again_whenever_a_hold_ends() -> None:

@@ -198,8 +198,9 @@ class NodeEvaluator:
 class Prefetch:
     """Fills the cache of `NodeEvaluator` for the demand of the last filter call.
 
-    It runs in steps of a few searches, between which the event loop runs, and stops where searches take long.  It begins when a
-    call is answered, and again when a hold ends or is narrowed to one node, or a pod changes the free CPU and memory of a node.
+    It runs in steps of a few searches, between which calls that arrive are answered, and stops where searches take long.  It begins
+    when a call is answered, and again when a hold ends or is narrowed to one node, or a pod changes the free CPU and memory of a
+    node.
     """
 
     def __init__(
@@ -221,7 +222,12 @@ class Prefetch:
 
     def _begin(self) -> None:
         self._turn += 1
-        asyncio.get_running_loop().call_soon(self._step, self._turn, self._nodes)
+        self._step_later(self._turn, self._nodes)
+
+    def _step_later(self, turn: int, remaining: int) -> None:
+        """Begin a step after the calls that arrived during the last one: uvloop reads them before it runs what is due next."""
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._step, turn, remaining)
 
     def _step(self, turn: int, remaining: int) -> None:
         if turn != self._turn or self._demand is None:
@@ -230,7 +236,7 @@ class Prefetch:
         budget.open_slice(_STEP_SECONDS)
         more = within_slice(partial(self._evaluator.prefetch, self._demand, self._per_step, self._max_feasible, budget))
         if more is True and remaining > self._per_step:
-            asyncio.get_running_loop().call_soon(self._step, turn, remaining - self._per_step)
+            self._step_later(turn, remaining - self._per_step)
         elif not self._waits:
             self._waits = True
             changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
