@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from dra_extender.cli.app import collect_rarely
 from dra_extender.inspection.audit.report import audit_report
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
@@ -29,6 +30,7 @@ TEMPLATE: Final = "one"
 def main() -> int:
     """Arguments: the file, namespace and name of the pod."""
     path, namespace, pod = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    collect_rarely()
     started = time.process_time()
     objects = read_snapshot(path)
     read = time.process_time()

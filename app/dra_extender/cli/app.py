@@ -222,7 +222,7 @@ def _run_program(program: typer.Typer, name: str) -> None:
         _print(_help(typer.main.get_command(program), name, sys.argv[1:]))
     else:
         _set_missing_home()
-        _collect_rarely()
+        collect_rarely()
         program(prog_name=name)
 
 
@@ -244,7 +244,7 @@ def _set_missing_home() -> None:
         os.environ["HOME"] = os.sep
 
 
-def _collect_rarely() -> None:
+def collect_rarely() -> None:
     """Let Python look for cyclic garbage less often, because what a command reads lives until its answer is there.
 
     Commands that go on, such as `ui`, still collect.

@@ -226,7 +226,7 @@ def _cut_to(value: Any, fields: Fields) -> Any:
     """Return the fields of a value, or of the elements of a list, that are named, and no others."""
     if isinstance(value, list):
         return [_cut_to(item, fields) for item in value]
-    if not isinstance(value, Mapping) or (fields is _OPAQUE and value.get("driver") == DOMAIN):
+    if not isinstance(value, dict) or (fields is _OPAQUE and value.get("driver") == DOMAIN):
         return value
     return {
         name: value[name] if nested is None else _cut_to(value[name], nested)
