@@ -55,6 +55,10 @@ def name_hint(key: tuple[str, str], keys: Iterable[tuple[str, str]]) -> str:
     return nearest_name_text(name, (other for of_namespace, other in existing if of_namespace == namespace))
 
 
+def instead(right: str, wrong: str) -> str:
+    return f"{right} instead of {wrong}"
+
+
 def is_slip(written: str, name: str) -> bool:
     """Return whether one name is the other with a slip: other separators, two neighbours swapped, or one letter of a long word.
 

@@ -215,7 +215,7 @@ def _finding(view: ClusterView, pod_name: str, question: _Question) -> PlacedFin
         details.append(f"at most {closest.count.available} of {closest.count.wanted} devices, on {closest.count.node}")
     reason = (f"request {branch.request}: " if branch.request else "") + "; ".join(details)
     message = f"{question.what} no node of {view.origin.source}, even if nobody held a device: {reason}"
-    return _placed(question, message, steps[0].text if steps else "")
+    return _placed(question, message, steps[0].change.text if steps else "")
 
 
 def _placed(question: _Question, message: str, advice: str) -> PlacedFinding:

@@ -453,7 +453,7 @@ def gated_and_a_template_missing(made: MadeCluster) -> None:
 
 @case(
     "matching devices are in use: gpu-0, also Insufficient cpu on n1",
-    "are removed: example.com/quota, end ml/old, ask for 63900m of cpu ok on n1",
+    "are removed: example.com/quota, ask for 63900m of cpu, end ml/old ok on n1",
 )
 def gated_and_the_device_held_and_no_cpu(made: MadeCluster) -> None:
     held(made)

@@ -4,14 +4,14 @@ import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
 from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
-from dra_extender.inspection.why.report import EndedPod
+from dra_extender.inspection.near_names import instead
+from dra_extender.inspection.why.report import CORRECTED, DEVICES_AND_NODES, DEVICES_ONLY, ReasonKind
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError, decode_shallow, listed, number_of
 from dra_extender.model.metadata import split_key
@@ -24,9 +24,7 @@ from dra_extender.simulator.apiserver.objects import StoredKind
 _MOST_MEMBERS: Final = 256
 """Members of a gang whose claims are changed together."""
 _OF_TRIAL: Final = "-trial"
-ENDS: Final = "end "
-INSTEAD: Final = " instead of "
-"""Stands between a name and the misspelt one in the texts of changes."""
+_END: Final = "end "
 
 _NAMING: Final = {
     StoredKind.CLAIM: "resourceClaimName",
@@ -45,76 +43,124 @@ Edit = Callable[[Json], None]
 class ProposedChange(NamedTuple):
     """What a person may do, the objects as they are then, and the pods (`namespace/name`) that are gone.
 
-    `harmful`: as in NextStep.  `count_of`: the request (`claim/request`) whose number of devices changes.
+    `advice`: what to do, one thing after the other; `ends`: whom to end, which is named last.  `harmful`: as in NextStep.
+    `count_of`: the request (`claim/request`) whose number of devices changes.  `once`: what is so afterwards.
     """
 
-    text: str
-    changes: tuple[ObjectChange, ...]
+    advice: tuple[str, ...] = ()
+    changes: tuple[ObjectChange, ...] = ()
     ended: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
     harmful: bool = False
     count_of: str = ""
+    once: str = CORRECTED
+
+    @property
+    def text(self) -> str:
+        return ", ".join((*self.advice, _END + ", ".join(self.ends)) if self.ends else self.advice)
+
+    @property
+    def only_ends(self) -> bool:
+        return bool(self.ends) and not self.advice
+
+    def of(self, name: str) -> Self:
+        """Return the change with this name before its text; without a name, as it is."""
+        if not (name and self.text):
+            return self
+        first, *others = self.advice or (self.text,)
+        return self._replace(advice=(f"{name}: {first}", *others), ends=self.ends if self.advice else ())
+
+    def is_said_by(self, other: Self) -> bool:
+        """Return whether another change contains all that this one advises, also for several pods; of alternatives the first."""
+        texts = [text.partition(", or ")[0] for text in self.advice]
+        is_advised = all(any(said == text or said.endswith(f": {text}") for said in other.advice) for text in texts)
+        return is_advised and set(self.ends) <= set(other.ends)
 
 
-def together(changes: Sequence[ProposedChange]) -> ProposedChange:
-    """Return changes that are made one after the other, as one; pods that several of them end are named together.
+class Step(NamedTuple):
+    """A change, the first nodes on which the pod fits after it (none if that was not tried), and how it was tried, as in NextStep.
+
+    `preemption`: what kube-scheduler's preemption does about the pods that are ended, as in EndedPod.
+    """
+
+    change: ProposedChange
+    nodes: tuple[str, ...] = ()
+    verified: str = ""
+    untried: tuple[ReasonKind, ...] = ()
+    preemption: str = ""
+
+    @property
+    def helps(self) -> bool:
+        """Whether it was found to help with all that is known."""
+        return self.verified == DEVICES_AND_NODES
+
+    @property
+    def order(self) -> tuple[bool, bool, int]:
+        """Put first what harms nobody, then what was tried with all that is known, then the smallest."""
+        return self.change.harmful, self.verified == DEVICES_ONLY, self.change.text.count(",")
+
+
+def advised(text: str) -> Step:
+    """Return what a person may do that was not tried."""
+    if text.startswith(_END):
+        return Step(ProposedChange(ends=(text.removeprefix(_END),), harmful=True))
+    return Step(ProposedChange((text,)))
+
+
+def together(changes: Iterable[ProposedChange]) -> ProposedChange:
+    """Return changes that are made one after the other, as one.
 
     Of several numbers of devices for one request, the last is named.
     """
-    if len(changes) == 1:
-        return changes[0]
+    changes = tuple(changes)
     last = {change.count_of: change for change in changes}
+    named = [change for change in changes if not change.count_of or last[change.count_of] is change]
     return ProposedChange(
-        joined([change.text for change in changes if not change.count_of or last[change.count_of] is change]),
-        tuple(change for proposal in changes for change in proposal.changes),
-        tuple(name for proposal in changes for name in proposal.ended),
-        any(proposal.harmful for proposal in changes),
+        advice=tuple(text for change in named for text in change.advice),
+        changes=tuple(entry for change in changes for entry in change.changes),
+        ended=tuple(name for change in changes for name in change.ended),
+        ends=tuple(name for change in changes for name in change.ends),
+        harmful=any(change.harmful for change in changes),
     )
 
 
-def joined(texts: Sequence[str]) -> str:
-    """Return what several changes say; what is ended stands at the end, in one list."""
-    ends = [text.removeprefix(ENDS) for text in texts if text.startswith(ENDS)]
-    other_texts = [text for text in texts if text and not text.startswith(ENDS)]
-    return ", ".join([*other_texts, *([ENDS + ", ".join(ends)] if ends else [])])
+NO_CHANGE: Final = ProposedChange()
 
 
-def staying_pods(view: ClusterView, names: Iterable[str]) -> tuple[EndedPod, ...]:
-    """Return those of the pods (`namespace/name`) that neither have ended nor are being deleted; owner and age are left out."""
+def staying_pods(view: ClusterView, names: Iterable[str]) -> list[Pod]:
+    """Return those of the pods (`namespace/name`) that neither have ended nor are being deleted, each once."""
     pods = (view.pod(*split_key(name)) for name in dict.fromkeys(names))
-    staying = (pod for pod in pods if pod is not None and not pod.ending)
-    return tuple(EndedPod(pod=pod.key, priority=pod.priority) for pod in staying)
+    return [pod for pod in pods if pod is not None and not pod.ending]
 
 
-NO_CHANGE: Final = ProposedChange("", ())
-NO_GATES: Final[Mapping[str, object]] = MappingProxyType({"schedulingGates": []})
-"""The fields of a spec without scheduling gates."""
-
-
-def with_fields(view: ClusterView, pods: Sequence[Pod], text: str, fields: Mapping[str, object]) -> ProposedChange:
-    """Return the pods with these fields in their specs; pods that are not known are left out."""
+def with_fields(
+    view: ClusterView, pods: Sequence[Pod], change: ProposedChange, fields: Mapping[str, object]
+) -> ProposedChange:
+    """Return the change with these fields in the specs of the pods; pods that are not known are left out."""
     stored = (view.stored("pods", pod.name, pod.namespace) for pod in pods)
     changes = (
         ObjectChange(StoredKind.POD, before, {**before, "spec": {**before["spec"], **fields}})
         for before in stored
         if before is not None
     )
-    return ProposedChange(text, tuple(changes))
+    return change._replace(changes=tuple(changes))
 
 
-def gates_text(pods: Sequence[Pod]) -> str:
-    """Advise to wait until the pods have no scheduling gates."""
+def without_gates(view: ClusterView, pods: Sequence[Pod]) -> ProposedChange:
+    """Return the pods without scheduling gates, for which a person can only wait."""
     gates = listed(list(dict.fromkeys(gate for pod in pods for gate in pod.gates)))
-    return f"wait until the scheduling gates of {listed([pod.name for pod in pods])} are removed: {gates}"
+    text = f"wait until the scheduling gates of {listed([pod.name for pod in pods])} are removed: {gates}"
+    return with_fields(view, pods, ProposedChange((text,)), {"schedulingGates": []})
 
 
 class ClaimChanges:
     """Changes of what one pod asks for."""
 
     def __init__(self, view: ClusterView, pod: Pod, *, names_pod: bool = False) -> None:
-        """`names_pod`: the texts of changes of the pod's own claims and resources `begin` with its name."""
+        """`names_pod`: the texts of changes of the pod's own claims and resources begin with its name."""
         self._view = view
         self._pod = pod
-        self.begin = f"{pod.name}: " if names_pod else ""
+        self.name = pod.name if names_pod else ""
         self._members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
         # Alone, because the claims of a pod are not found together if one is missing.
         alone = (msgspec.structs.replace(pod, claims=(entry,)) for entry in pod.claims[:MOST_CLAIMS])
@@ -164,7 +210,7 @@ class ClaimChanges:
             metadata["uid"] = metadata.get("uid", "") + _OF_TRIAL
             edit(after)
 
-        return _edited(StoredKind.CLAIM, self._claim(claim), self.begin + text, edit_copy)
+        return _edited(StoredKind.CLAIM, self._claim(claim), text, edit_copy, of=self.name)
 
     def created_again(self, key: str, text: str) -> ProposedChange | None:
         """Return the claim (`namespace/name`) as it is when it was created again; None if it is not known."""
@@ -175,7 +221,9 @@ class ClaimChanges:
                 after["metadata"].pop(field, None)
             after["status"] = {}
 
-        return _edited(StoredKind.CLAIM, self._view.stored("resourceclaims", name, namespace), self.begin + text, edit)
+        before = self._view.stored("resourceclaims", name, namespace)
+        change = _edited(StoredKind.CLAIM, before, text, edit, of=self.name)
+        return None if change is None else change._replace(once="the claim is created again")
 
     def of_class(self, name: str, text: str, edits: Mapping[str, str]) -> ProposedChange | None:
         """Return the device class with other expressions, by the present ones; None if it is not known."""
@@ -185,7 +233,7 @@ class ClaimChanges:
     def _of_pod(self, text: str, edit: Edit, *further: ObjectChange) -> ProposedChange | None:
         """Return the pod after `edit`, with what changes besides; None if the pod is not known."""
         stored = self._view.stored("pods", self._pod.name, self._pod.namespace)
-        return _edited(StoredKind.POD, stored, self.begin + text, edit, further)
+        return _edited(StoredKind.POD, stored, text, edit, *further, of=self.name)
 
     def _of_resources(self, text: str, edit: Callable[[int, Json], Json]) -> ProposedChange | None:
         """Return the pod whose containers ask for other resources; `edit` has the number of a container, and its amounts."""
@@ -230,8 +278,8 @@ class ClaimChanges:
                 changes.append(
                     ObjectChange(StoredKind.CLAIM, before, {**before, "metadata": metadata, "spec": after["spec"]})
                 )
-        text = f"{listed(sorted(dict.fromkeys(names)))}: {change.text.removeprefix(self.begin)}"
-        return change._replace(text=text, changes=tuple(changes)) if changed else None
+        text = f"{listed(sorted(dict.fromkeys(names)))}: {change.text.removeprefix(f'{self.name}: ')}"
+        return change._replace(advice=(text,), changes=tuple(changes)) if changed else None
 
     def with_count(self, place: Place, number: int, where: str = "") -> ProposedChange | None:
         """Return the claim, or of extended resources the pod, that asks for so many devices; None if it is not known."""
@@ -255,7 +303,7 @@ class ClaimChanges:
 
     def with_resources(self, renamed: Mapping[str, str]) -> ProposedChange | None:
         """Return the pod that asks for extended resources by other names; None if it is not known."""
-        text = f"ask for {', '.join(f'{right} instead of {name}' for name, right in renamed.items())}"
+        text = f"ask for {', '.join(map(instead, renamed.values(), renamed))}"
         return self._of_resources(
             text, lambda _, amounts: {renamed.get(name, name): amount for name, amount in amounts.items()}
         )
@@ -301,7 +349,7 @@ class ClaimChanges:
                 status = {"name": entry["name"], "resourceClaimName": claim["metadata"]["name"]}
                 after.setdefault("status", {}).setdefault("resourceClaimStatuses", []).append(status)
 
-        text = f"name {kind.singular} {name} instead of {missing}"
+        text = f"name {kind.singular} {instead(name, missing)}"
         changes = (ObjectChange(StoredKind.CLAIM, None, claim) for claim in created)
         return self._of_pod(text, edit, *changes) if entries_of(stored) else None
 
@@ -362,14 +410,14 @@ class ClaimChanges:
 
 
 def _edited(
-    kind: StoredKind, before: Json | None, text: str, edit: Edit, further: Sequence[ObjectChange] = ()
+    kind: StoredKind, before: Json | None, text: str, edit: Edit, *further: ObjectChange, of: str = ""
 ) -> ProposedChange | None:
-    """Return an object after `edit`, after what changes besides; None without the object."""
+    """Return an object after `edit`, after what changes besides; None without the object.  `of`: whose it is, in the text."""
     if before is None:
         return None
     after = copy.deepcopy(before)
     edit(after)
-    return ProposedChange(text, (*further, ObjectChange(kind, before, after)))
+    return ProposedChange((text,) if text else (), (*further, ObjectChange(kind, before, after))).of(of)
 
 
 def without_requests(names: Collection[str]) -> Edit:

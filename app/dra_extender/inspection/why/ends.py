@@ -7,9 +7,9 @@ from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.fewest_ends import fewest_ends
 from dra_extender.inspection.holders import Holder
-from dra_extender.inspection.why.changes import ENDS, ProposedChange, staying_pods
+from dra_extender.inspection.why.changes import ProposedChange, Step, staying_pods
 from dra_extender.inspection.why.nearest import NearestDevices
-from dra_extender.inspection.why.report import DEVICES_AND_NODES, HolderShare, NextStep
+from dra_extender.inspection.why.report import HolderShare
 from dra_extender.inspection.why.request_edits import HELD, ReasonFacts
 from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.api_json import decode_shallow
@@ -46,16 +46,16 @@ class HolderEnds:
         members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
         self._own = frozenset((*(member.key for member in members), f"{_GROUPS}{pod.namespace}/{pod.pod_group}"))
 
-    def against(self, facts: ReasonFacts, nodes: Sequence[str]) -> NextStep | None:
+    def against(self, facts: ReasonFacts, nodes: Sequence[str]) -> Step | None:
         """Return the end of as few holders as possible on one of the nearest nodes; for a gang, on all nodes."""
         step = self._step_against(facts, nodes) if facts.rejection.code in HELD else None
         if facts.rejection.code is Code.CLAIM_FULLY_RESERVED:
             step = self._trials.first_that_helps(self._ends_of_users(facts.rejection.claim), nodes)
         # To end pods hurts: it is no advice where it is known that the pod may not use the nodes all the same.
-        known = step is not None and (step.verified == DEVICES_AND_NODES or self._view.node_fit is None)
+        known = step is not None and (step.helps or self._view.node_fit is None)
         return step if known else None
 
-    def _step_against(self, facts: ReasonFacts, nodes: Sequence[str]) -> NextStep | None:
+    def _step_against(self, facts: ReasonFacts, nodes: Sequence[str]) -> Step | None:
         if self._trials.of_gang:
             in_the_way = self._in_the_way(facts, [diagnosis.node.name for diagnosis in facts.diagnoses])
             everywhere = self._fewest(in_the_way, nodes)
@@ -89,10 +89,10 @@ class HolderEnds:
             after = {**before, "status": {**before["status"], "reservedFor": kept}}
             claim = f"claim {'/'.join(record.claim.metadata.key)}"
             waits = f"wait until {claim} is not reserved for {pod.key}, which {'has ended' if pod.finished else 'is being deleted'}"
-            text = waits if pod.ending else f"{ENDS}{pod.key}"
-            yield ProposedChange(
-                text, (ObjectChange(StoredKind.CLAIM, before, after),), (pod.key,), harmful=not pod.ending
+            change = ProposedChange(
+                changes=(ObjectChange(StoredKind.CLAIM, before, after),), ended=(pod.key,), harmful=not pod.ending
             )
+            yield change._replace(advice=(waits,)) if pod.ending else change._replace(ends=(pod.key,))
 
     def of_nearest(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
         """Yield the end of each holder of the nearest device, whether or not it is enough."""
@@ -124,7 +124,7 @@ class HolderEnds:
                     for diagnosis in self._nearest.diagnose(facts.demand, (claim.label, option.name), nodes):
                         yield from self._nearest.holders_on(diagnosis)
 
-    def _fewest(self, shares: Iterable[HolderShare], nodes: Sequence[str]) -> tuple[NextStep, EndCost] | None:
+    def _fewest(self, shares: Iterable[HolderShare], nodes: Sequence[str]) -> tuple[Step, EndCost] | None:
         """Find the smallest set of holders whose end lets the pod fit, and its cost; prefer low priorities, and what frees least.
 
         What is merely planned, held by the extender or with admin access, or has a member of the gang, cannot be ended.
@@ -163,7 +163,7 @@ class HolderEnds:
 
         return sorted(by_claim.values(), key=rank)
 
-    def _try_end(self, holders: Sequence[Holder], nodes: Sequence[str], *, again: bool = False) -> NextStep | None:
+    def _try_end(self, holders: Sequence[Holder], nodes: Sequence[str], *, again: bool = False) -> Step | None:
         change = self._ended(holders) if holders else None
         return None if change is None else self._trials.try_change(change, nodes, again=again)
 
@@ -191,9 +191,8 @@ class HolderEnds:
             texts.append(f"wait until claim {holder.claim} is {state}")
         unused = [holder.claim for holder in holders if not (holder.consumers or holder.leaving)]
         texts += [f"delete claim {claim}, which no pod uses" for claim in unused]
-        texts += [f"{ENDS}{', '.join(ends)}"] if ends else []
         return ProposedChange(
-            ", ".join(texts), tuple(changes), tuple(self._pods(used)), harmful=bool(unused) or bool(ends)
+            tuple(texts), tuple(changes), tuple(self._pods(used)), tuple(ends), harmful=bool(unused) or bool(ends)
         )
 
     def _priority(self, holder: Holder) -> int:

@@ -11,19 +11,24 @@ import msgspec
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.why.cause import OF_DEVICES, Distance, distance, unknown_labels
-from dra_extender.inspection.why.changes import ENDS, NO_GATES, ProposedChange, gates_text, together, with_fields
+from dra_extender.inspection.why.changes import (
+    ProposedChange,
+    Step,
+    advised,
+    together,
+    with_fields,
+    without_gates,
+)
 from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.next_steps import advice
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import (
-    DEVICES_AND_NODES,
     EXAMPLES,
     Branch,
     GangMembers,
     GangReport,
     MemberState,
-    NextStep,
     NodeReason,
 )
 from dra_extender.inspection.why.reported import meant_scheduler, scheduler_text
@@ -92,32 +97,30 @@ def unready_summary(view: ClusterView, pod: Pod) -> str:
     return summary
 
 
-def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: GangReport) -> Iterator[NextStep]:
+def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: GangReport) -> Iterator[Step]:
     """Yield how many members have to be created, and what lets members go to a node without which the gang cannot start."""
     lacking = gang.min_count - gang.total
     if lacking > 0:
-        yield NextStep(text=f"create {number_of(lacking, 'more member')} of PodGroup {gang.pod_group}")
+        yield advised(f"create {number_of(lacking, 'more member')} of PodGroup {gang.pod_group}")
     changes = [change for change in _readying(view, pod, diagnosis) if len(change.changes) <= _MOST_CHANGED]
     steps = list(_first_that_help(view, pod, Trials(view, pod), changes, _MOST_READYING))
     yield from steps
     if not diagnosis.cannot_start:
         return
-    for _, text, _ in () if steps else _lacking_fields(view, pod, diagnosis):
-        yield NextStep(text=text)
+    yield from () if steps else map(Step, _lacking_fields(view, pod, diagnosis))
     unready = [entry for entry in diagnosis.unready if entry[0].uid != pod.uid]
     for member, rejection in unready[:_MOST_HELPED]:
         if rejection.code is Code.NO_NODE:
             yield from () if steps else _untried(view, member)
         elif text := advice(view, member, rejection):
             # Whether the gang fits then was not tried.
-            yield NextStep(text=f"{member.name}: {text}", harmful=text.startswith(ENDS))
+            yield Step(advised(text).change.of(member.name))
 
 
 def _readying(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis") -> Iterator[ProposedChange]:
     """Yield changes after which members of a gang may go to a node: those that cannot, or else the first that has no place."""
     if diagnosis.cannot_start:
-        for members, text, fields in _lacking_fields(view, pod, diagnosis):
-            yield with_fields(view, members, text, fields)
+        yield from _lacking_fields(view, pod, diagnosis)
         refused = [member for member, rejection in diagnosis.unready if rejection.code is Code.NO_NODE]
     else:
         refused = list(diagnosis.waiting[:1])
@@ -128,20 +131,20 @@ def _readying(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis") -> Iterat
     for members in _alike(view, refused):
         yield from _on_a_node(view, pod, members)
         for step in NodeSteps(view, members[0]).steps_on_all():
-            if step.text.startswith(ENDS):
-                yield ProposedChange(step.text, (), tuple(ended.pod for ended in step.ends), harmful=True)
+            if step.change.only_ends:
+                yield step.change
 
 
 def _first_that_help(
     view: ClusterView, pod: Pod, trials: Trials, changes: Sequence[ProposedChange], most: int
-) -> Iterator[NextStep]:
+) -> Iterator[Step]:
     """Yield the first change after which the gang fits that harms nobody, and the first other one.
 
     If none helps alone, yield one with what helps after it; `most` changes together.
     """
     by_harm = ([change for change in changes if change.harmful is harmful] for harmful in (False, True))
     steps = [step for same in by_harm if (step := trials.first_that_helps(same, ())) is not None]
-    helping = [step for step in steps if step.verified == DEVICES_AND_NODES]
+    helping = [step for step in steps if step.helps]
     if helping:
         yield from helping
         return
@@ -152,7 +155,7 @@ def _first_that_help(
             return
 
 
-def _steps_after(view: ClusterView, pod: Pod, trials: Trials, change: ProposedChange, most: int) -> Sequence[NextStep]:
+def _steps_after(view: ClusterView, pod: Pod, trials: Trials, change: ProposedChange, most: int) -> Sequence[Step]:
     """Return what helps the gang together with a change after which one of its members still has no place."""
     nodes = tuple(view.ledger.nodes)
     with trials.within(change):
@@ -167,7 +170,7 @@ def _steps_after(view: ClusterView, pod: Pod, trials: Trials, change: ProposedCh
                 view, blocker or pod, result, trials, names_pod=blocker is not None and blocker.uid != pod.uid
             )
         view.hold_again()
-        steps = tuple(step for step in reasons.steps() if step.verified == DEVICES_AND_NODES)
+        steps = tuple(step for step in reasons.steps() if step.helps)
         if steps or not most:
             return steps
         return tuple(_first_that_help(view, pod, trials, list(_readying(view, pod, diagnosis)), most))
@@ -193,7 +196,7 @@ def _uncordoned(view: ClusterView, name: str) -> ProposedChange:
     spec = before.get("spec") or {}
     taints = [taint for taint in spec.get("taints") or () if taint.get("key") != CORDONED.key]
     after = {**before, "spec": {**spec, "unschedulable": False, "taints": taints}}
-    return ProposedChange(f"uncordon {name}", (ObjectChange(StoredKind.NODE, before, after),))
+    return ProposedChange((f"uncordon {name}",), (ObjectChange(StoredKind.NODE, before, after),))
 
 
 def _alike(view: ClusterView, members: Sequence[Pod]) -> Sequence[Sequence[Pod]]:
@@ -209,22 +212,23 @@ def _on_a_node(view: ClusterView, pod: Pod, members: Sequence[Pod]) -> Iterator[
     first = members[0]
     node_steps, texts = NodeSteps(view, first), set[str]()
     for beside in ({}, _needed_by_others(view, first)):
-        for text, fields in islice(node_steps.spec_changes(beside), _MOST_TRIED):
-            if text not in texts:
-                texts.add(text)
-                yield with_fields(view, [first], text if first.uid == pod.uid else f"{first.name}: {text}", fields)
+        for change, fields in islice(node_steps.spec_changes(beside), _MOST_TRIED):
+            if change.text not in texts:
+                texts.add(change.text)
+                yield with_fields(view, [first], change.of("" if first.uid == pod.uid else first.name), fields)
                 if len(members) > 1:
                     names = listed(sorted(member.name for member in members))
-                    yield with_fields(view, members, f"{names}: {text}", fields)
+                    yield with_fields(view, members, change.of(names), fields)
 
 
-def _untried(view: ClusterView, member: Pod) -> Iterator[NextStep]:
+def _untried(view: ClusterView, member: Pod) -> Iterator[Step]:
     """Yield what lets a member go to a node, whether or not the gang fits then; less of a resource is not said."""
     node_steps = NodeSteps(view, member)
-    lowering = [text for text, fields in islice(node_steps.spec_changes({}), _MOST_TRIED) if "containers" in fields]
+    changes = islice(node_steps.spec_changes({}), _MOST_TRIED)
+    lowering = [change.text for change, fields in changes if "containers" in fields]
     for step in node_steps.steps_on_all()[:1]:
-        if step.text not in lowering:
-            yield msgspec.structs.replace(step, text=f"{member.name}: {step.text}", nodes=(), verified="")
+        if step.change.text not in lowering:
+            yield Step(step.change.of(member.name))
 
 
 def _needed_by_others(view: ClusterView, member: Pod) -> Mapping[str, int]:
@@ -237,21 +241,20 @@ def _needed_by_others(view: ClusterView, member: Pod) -> Mapping[str, int]:
     return needed
 
 
-def _lacking_fields(
-    view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis"
-) -> Iterator[tuple[Sequence[Pod], str, Mapping[str, object]]]:
-    """Yield members whose specs have to have other fields, with what to do about it: no scheduling gates, a scheduler that acts."""
+def _lacking_fields(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis") -> Iterator[ProposedChange]:
+    """Yield members whose specs have to have other fields: no scheduling gates, a scheduler that acts."""
     gated = [
         member for member, rejection in diagnosis.unready if rejection.code is Code.POD_GATED and member.uid != pod.uid
     ]
     if gated:
-        yield gated, gates_text(gated), NO_GATES
+        yield without_gates(view, gated)
     absent = [member for member, rejection in diagnosis.unready if rejection.code is Code.SCHEDULER_ABSENT]
     name = meant_scheduler(absent[0], view.acting_schedulers, pod.scheduler_name) if absent else None
     if name is not None:
         own = [member.uid for member in absent] == [pod.uid]
-        names = "" if own else f"{listed([member.name for member in absent])}: "
-        yield absent, names + scheduler_text(absent[0], name), {"schedulerName": name}
+        names = "" if own else listed([member.name for member in absent])
+        change = ProposedChange((scheduler_text(absent[0], name),)).of(names)
+        yield with_fields(view, absent, change, {"schedulerName": name})
 
 
 def _members(view: ClusterView, diagnosis: "GangDiagnosis", blocker: str) -> Iterator[GangMembers]:

@@ -15,7 +15,7 @@ from dra_extender.cel.explain.nearness import may_hold
 from dra_extender.cel.program import Program
 from dra_extender.inspection.audit.requests import requests_by_name
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.near_names import meant_name, names_there
+from dra_extender.inspection.near_names import instead, meant_name, names_there
 from dra_extender.inspection.objects import unread
 from dra_extender.inspection.why.report import EXAMPLES
 from dra_extender.model.api_json import ModelError, decode, listed
@@ -107,7 +107,7 @@ def meant_expression(expression: str, published: PublishedNames) -> tuple[str, s
         near = unknown.get(name)
         if near is None:
             return match.group()
-        corrections.append(f"{near} instead of {name}")
+        corrections.append(instead(near, name))
         return match.group().replace(name, near)
 
     def in_domain(match: re.Match[str]) -> str:
@@ -120,7 +120,7 @@ def meant_expression(expression: str, published: PublishedNames) -> tuple[str, s
         if len(places) != 1:
             return match.group()
         right = f'device.{match["kind"]}["{places[0]}"].{name}'
-        corrections.append(f"{right} instead of {match.group()}")
+        corrections.append(instead(right, match.group()))
         return right
 
     known_domains = {domain for places in published.domains.values() for domain in places}

@@ -14,12 +14,12 @@ from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.rules.eligibility import untolerated_taints
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.near_names import meant_name
+from dra_extender.inspection.near_names import instead, meant_name
 from dra_extender.inspection.objects import unread
-from dra_extender.inspection.why.changes import ENDS, ClaimChanges, ProposedChange
+from dra_extender.inspection.why.changes import ClaimChanges, ProposedChange, Step, advised
 from dra_extender.inspection.why.ends import HolderEnds
 from dra_extender.inspection.why.nearest import NearestDevices
-from dra_extender.inspection.why.report import NextStep, PoolGap, ReportedReason
+from dra_extender.inspection.why.report import PoolGap, ReportedReason
 from dra_extender.inspection.why.reported import creation_events
 from dra_extender.inspection.why.request_edits import ReasonFacts, RequestEdits, created_again_text
 from dra_extender.inspection.why.trials import Trials
@@ -63,7 +63,7 @@ class NextSteps:
         self._trials = trials
         self.ends = HolderEnds(view, pod, nearest, trials)
 
-    def steps_against(self, facts: ReasonFacts) -> Iterator[NextStep]:
+    def steps_against(self, facts: ReasonFacts) -> Iterator[Step]:
         """Yield, for each way to help, the smallest change after which the pod fits on some of these nodes."""
         near = [facts.reason.nearest.node] if facts.reason.nearest is not None else []
         near += [candidate.node for candidate in facts.candidates]
@@ -77,23 +77,23 @@ class NextSteps:
             if step is not None:
                 helped = True
                 yield step
-        advised = self.advised(facts)
-        harmful = advised.removeprefix(self._claims.begin).startswith(ENDS)
-        correction = None if advised or helped else self.correction(facts)
-        if correction is not None:
-            advised = correction.text
-        advised = advised or self._absent_driver(facts) or self._claim_instead(facts)
+        advice = self.advised(facts)
+        correction = None if advice or helped else self.correction(facts)
+        advice = advice or (correction and Step(correction)) or self._absent_driver(facts) or self._claim_instead(facts)
         end = self.ends.against(facts, nodes)
         helped = helped or (end is not None and facts.rejection.code is Code.CLAIM_FULLY_RESERVED)
-        if advised and not (helped and facts.rejection.code in _CORRECTED):
-            yield NextStep(text=advised, harmful=harmful)
+        if advice is not None and not (helped and facts.rejection.code in _CORRECTED):
+            yield advice
         if end is not None:
             yield end
 
-    def advised(self, facts: ReasonFacts) -> str:
-        """Return what helps against a reason, without a trial; empty where nothing can be said."""
-        advised = advice(self._view, self._pod, facts.rejection, facts.reason.pool)
-        return advised if not advised or facts.rejection.code in _OF_POOLS else self._claims.begin + advised
+    def advised(self, facts: ReasonFacts) -> Step | None:
+        """Return what helps against a reason, without a trial; None where nothing can be said."""
+        text = advice(self._view, self._pod, facts.rejection, facts.reason.pool)
+        if not text:
+            return None
+        step = advised(text)
+        return step if facts.rejection.code in _OF_POOLS else Step(step.change.of(self._claims.name))
 
     def edits(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
         """Yield the first changes of each other way to help, whether or not they are enough."""
@@ -106,26 +106,26 @@ class NextSteps:
         """Return the change of what is wrong by itself, whatever devices are free; None if it is not clear what was meant."""
         return next(filter(None, self._edits.corrections(facts)), None)
 
-    def _absent_driver(self, facts: ReasonFacts) -> str:
+    def _absent_driver(self, facts: ReasonFacts) -> Step | None:
         """Advise a look at the driver that the request needs, if it publishes nothing in the whole cluster."""
         option = facts.option if facts.rejection.code in (Code.NO_MATCH, Code.NO_DEVICES) else None
         driver = None if option is None else UnmetSelectors(option.selectors, self._budget).driver
         drivers = {published.driver for published in self._view.ledger.slices.by_name.values()}
         if driver is None or driver in drivers or unread(self._view.origin, {StoredKind.SLICE}):
-            return ""
-        return f"check driver {driver}, which publishes no devices"
+            return None
+        return advised(f"check driver {driver}, which publishes no devices")
 
-    def _claim_instead(self, facts: ReasonFacts) -> str:
+    def _claim_instead(self, facts: ReasonFacts) -> Step | None:
         """Advise a claim in the place of an extended resource, with which a pod tolerates no taint of a device."""
         nearest, option = facts.reason.nearest, facts.option
         if facts.rejection.code is not Code.TAINTED or facts.rejection.claim != EXTENDED_LABEL or nearest is None:
-            return ""
+            return None
         device = self._nearest.published_nearest(nearest)
         if device is None or option is None:
-            return ""
+            return None
         taints = ", ".join(map(taint_text, untolerated_taints(device.taints, option.tolerations)))
-        name = option.device_class.name
-        return f"ask for DeviceClass {name} with a ResourceClaim that tolerates {taints}: an extended resource tolerates no taint"
+        claim = f"DeviceClass {option.device_class.name} with a ResourceClaim that tolerates {taints}"
+        return advised(f"ask for {claim}: an extended resource tolerates no taint")
 
 
 _QUOTA: Final = re.compile(r"exceeded quota: ([a-z0-9.-]+)")
@@ -179,7 +179,7 @@ def advice(view: ClusterView, pod: Pod, rejection: Rejection, pool: PoolGap | No
 def _created_or_named(view: ClusterView, kind: StoredKind, namespace: str, missing: str) -> str:
     """Advise to name the object that was meant, or else to create the one that is named."""
     near = meant_name(missing, view.names(kind, namespace))
-    named = "" if near is None else f"name {kind.singular} {near} instead of {missing}, or "
+    named = "" if near is None else f"name {kind.singular} {instead(near, missing)}, or "
     return f"{named}create {kind.singular} {namespace}/{missing}"
 
 
@@ -218,7 +218,7 @@ def _is_missing(view: ClusterView, kind: StoredKind) -> bool:
     return any(missing.kind == kind for missing in view.origin.missing)
 
 
-def reported_advice(reported: Sequence[ReportedReason]) -> tuple[NextStep, ...]:
+def reported_advice(reported: Sequence[ReportedReason]) -> tuple[Step, ...]:
     """Return what helps against reasons that only the running extender knows, as kube-scheduler reports them."""
     texts = (text for code, text in _AS_REPORTED.items() if any(code.value in reason.text for reason in reported))
-    return tuple(NextStep(text=text) for text in dict.fromkeys(texts))
+    return tuple(map(advised, dict.fromkeys(texts)))

@@ -13,8 +13,8 @@ from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.fewest_ends import fewest_ends
 from dra_extender.inspection.why.cause import PodCause, refused_by_closeness
-from dra_extender.inspection.why.changes import ENDS, NO_CHANGE, ProposedChange, joined, staying_pods
-from dra_extender.inspection.why.report import DEVICES_AND_NODES, EXAMPLES, Cause, NextStep
+from dra_extender.inspection.why.changes import NO_CHANGE, ProposedChange, Step, staying_pods, together
+from dra_extender.inspection.why.report import DEVICES_AND_NODES, EXAMPLES, Cause
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_placement import Toleration
@@ -34,15 +34,11 @@ _ROUND: Final = 10**6
 
 
 class _Help(NamedTuple):
-    """What a person may do, the pod's needs afterwards, and the pods (`namespace/name`) that are ended.
+    """What a person may do, and the pod's needs afterwards.  `on_node_only`: it helps only on the node that was looked at."""
 
-    `on_node_only`: it helps only on the node that was looked at.
-    """
-
-    text: str
+    change: ProposedChange
     needs: PodNeeds
     on_node_only: bool = False
-    ended: tuple[str, ...] = ()
 
 
 class NodeSteps:
@@ -59,7 +55,7 @@ class NodeSteps:
         # What the pod's runtime class adds is no request that a person can lower.
         self._overhead = read_amounts(self._spec.get("overhead"))
 
-    def steps_for(self, cause: PodCause) -> tuple[NextStep, ...]:
+    def steps_for(self, cause: PodCause) -> tuple[Step, ...]:
         """Return the changes that help alone; none for other causes than NODES, and NO_DEVICES where no node may be used."""
         if cause.cause is Cause.NODES and cause.result is not None:
             return self.steps_on(tuple(cause.result.fits))
@@ -67,12 +63,12 @@ class NodeSteps:
             return self.steps_on_all()
         return ()
 
-    def steps_on_all(self) -> tuple[NextStep, ...]:
+    def steps_on_all(self) -> tuple[Step, ...]:
         """Return the changes that help on any node, as far as _MOST_NODES of them show it."""
         return self.steps_on(self._some_nodes())
 
-    def spec_changes(self, beside: Mapping[str, int]) -> Iterator[tuple[str, Mapping[str, object]]]:
-        """Yield changes of the pod alone for a node where others take `beside`, as texts and fields of its spec; none is tried."""
+    def spec_changes(self, beside: Mapping[str, int]) -> Iterator[tuple[ProposedChange, Mapping[str, object]]]:
+        """Yield what to do about the pod alone for a node where others take `beside`, and fields of its spec; nothing is tried."""
         fit, needs = self._fit, self._needs
         if fit is None or needs is None:
             return
@@ -84,7 +80,7 @@ class NodeSteps:
             ]
             for advice in _changed(needs, name, reduced, self._overhead):
                 if not advice.on_node_only:
-                    yield advice.text, self._fields(needs, advice.needs)
+                    yield advice.change, self._fields(needs, advice.needs)
 
     def _some_nodes(self) -> Sequence[str]:
         names = sorted(self._view.ledger.nodes)
@@ -113,45 +109,37 @@ class NodeSteps:
             fields["containers"] = containers
         return fields
 
-    def steps_on(self, nodes: Sequence[str]) -> tuple[NextStep, ...]:
+    def steps_on(self, nodes: Sequence[str]) -> tuple[Step, ...]:
         """Return the changes that help on these nodes, those first that harm nobody."""
         fit, needs = self._fit, self._needs
         if fit is None or needs is None:
             return ()
         refusals = {name: fit.refusals(needs, name, self._ended) for name in sorted(nodes)}
         steps = islice(self._steps(fit, needs, refusals), _MOST_STEPS)
-        return tuple(sorted(steps, key=lambda step: step.harmful))
+        return tuple(sorted(steps, key=lambda step: step.change.harmful))
 
-    def first_step_on(self, nodes: Sequence[str]) -> NextStep | None:
+    def first_step_on(self, nodes: Sequence[str]) -> Step | None:
         """Return the first change that helps on these nodes; None if the pod may use one of them without a change."""
         fit, needs = self._fit, self._needs
         if fit is None or needs is None or any(not fit.refusals(needs, name, self._ended) for name in nodes):
             return None
         return next(iter(self.steps_on(nodes)), None)
 
-    def _steps(
-        self, fit: NodeFit, needs: PodNeeds, refusals: Mapping[str, Sequence[NodeRefusal]]
-    ) -> Iterator[NextStep]:
+    def _steps(self, fit: NodeFit, needs: PodNeeds, refusals: Mapping[str, Sequence[NodeRefusal]]) -> Iterator[Step]:
         """Yield the changes that help, each once; those for the nodes that lack least first."""
         texts: set[str] = set()
         for name in refused_by_closeness(refusals)[:_MOST_TRIED]:
             for advice in self._helps(fit, needs, name, refusals[name]):
-                text = joined((self._change.text, advice.text))
-                if text in texts:
+                change = together((self._change, advice.change))
+                if change.text in texts:
                     continue
                 allowing = (
                     other_node for other_node in refusals if not fit.refusals(advice.needs, other_node, self._ended)
                 )
-                usable = [name] if advice.on_node_only else list(islice(allowing, EXAMPLES))
+                usable = (name,) if advice.on_node_only else tuple(islice(allowing, EXAMPLES))
                 if usable:
-                    texts.add(text)
-                    yield NextStep(
-                        text=text,
-                        nodes=tuple(usable),
-                        verified=DEVICES_AND_NODES,
-                        harmful=self._change.harmful or bool(advice.ended),
-                        ends=staying_pods(self._view, (*self._ended, *advice.ended)),
-                    )
+                    texts.add(change.text)
+                    yield Step(change, usable, DEVICES_AND_NODES)
 
     def _helps(self, fit: NodeFit, needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
         """Yield changes that suffice for this node: of pod and node, or where a resource or port is taken, the end of pods."""
@@ -160,11 +148,13 @@ class NodeSteps:
         if ends is None:
             return
         awaited, ended = ends
-        wait = f"wait until {' and '.join(awaited)} {'is' if len(awaited) == 1 else 'are'} deleted" if awaited else ""
-        end = f"{ENDS}{', '.join(ended)}" if ended else ""
         remaining = fit.refusals(needs, node, (*self._ended, *awaited, *ended))
-        for advice in _changed(needs, node, remaining, self._overhead) if remaining else (_Help("", needs),):
-            yield _Help(joined((advice.text, wait, end)), advice.needs, on_node_only=True, ended=tuple(ended))
+        verb = "is" if len(awaited) == 1 else "are"
+        wait = (f"wait until {' and '.join(awaited)} {verb} deleted",) if awaited else ()
+        end = ProposedChange(wait, ended=(*awaited, *ended), ends=tuple(ended), harmful=bool(ended))
+        changed = _changed(needs, node, remaining, self._overhead) if remaining else (_Help(NO_CHANGE, needs),)
+        for advice in changed:
+            yield _Help(together((advice.change, end)), advice.needs, on_node_only=True)
 
     def _fewest_ends(self, fit: NodeFit, needs: PodNeeds, node: str) -> tuple[Sequence[str], Sequence[str]] | None:
         """Return the pods to wait for, and those to end, so that resources and ports of the node suffice; None if nothing helps.
@@ -177,7 +167,7 @@ class NodeSteps:
 
         running = [pod for pod in fit.running_on(node) if pod.key not in self._ended]
         running.sort(key=lambda pod: (_share_of(pod, needs), pod.key))
-        by_key = {pod.pod: pod for pod in staying_pods(self._view, (pod.key for pod in running))}
+        by_key = {pod.key: pod for pod in staying_pods(self._view, (pod.key for pod in running))}
         leaving = [pod.key for pod in running if pod.key not in by_key]
         largest = [pod.key for pod in running if pod.key in by_key][: -_MOST_ENDED - 1 : -1]
         # Of pods that hurt equally, the one that takes least of what is enough.
@@ -235,7 +225,7 @@ def _changed(
             case _:
                 return
     if texts:
-        yield _Help(", ".join(texts), changed, cordoned)
+        yield _Help(ProposedChange(tuple(texts)), changed, cordoned)
 
 
 def _untainted(node: str, taints: Sequence[DeviceTaint]) -> Iterator[str]:

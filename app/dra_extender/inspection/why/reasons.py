@@ -17,20 +17,17 @@ from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.near_names import names_there
 from dra_extender.inspection.why.cause import OF_DEVICES, SELECTED_DEVICES, rejections_by_closeness
-from dra_extender.inspection.why.changes import INSTEAD, ClaimChanges, Place, ProposedChange, joined
+from dra_extender.inspection.why.changes import ClaimChanges, Place, ProposedChange, Step, staying_pods, together
 from dra_extender.inspection.why.further import FurtherReasons, unreached_pools
 from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeDiagnosis, NoMatch
 from dra_extender.inspection.why.next_steps import NextSteps
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.report import (
-    CORRECTED,
-    DEVICES_AND_NODES,
     EXAMPLES,
     Branch,
     ConstraintValues,
     NearestDevice,
-    NextStep,
     NodeReason,
     PoolGap,
 )
@@ -55,11 +52,6 @@ _MOST_OF_A_REASON: Final = 6
 _MOST_OF_AN_ALTERNATIVE: Final = 3
 _MOST_CORRECTED: Final = 3
 """Corrections that are made to see what else stands in the way."""
-_CORRECTED: Final = {
-    Code.CLAIM_DELETING: "the claim is created again",
-    Code.SELECTOR_FAILED: "the selector does not fail",
-}
-"""What is so after a correction, where it is not the name that was wrong."""
 _MOST_FURTHER_REQUESTS: Final = 3
 """How often the pod is evaluated again without what is known not to fit."""
 
@@ -137,17 +129,17 @@ class Reasons:
             return subject
         return f"{subject or ', request '.join(filter(None, (f'claim {claim}', request)))} of pod {self._pod.name}"
 
-    def steps(self) -> tuple[NextStep, ...]:
+    def steps(self) -> tuple[Step, ...]:
         """Return what would help, each text once, the smallest first; what is tried changes holds of the pod and of its gang."""
-        steps: dict[str, NextStep] = {}
+        steps: dict[str, Step] = {}
         for reason in self._known:
             sharing = sum(bool(facts.diagnoses) for facts in self._known) if self._trials.of_gang else 1
             with self._trials.shared(sharing):
                 for step in self._next.steps_against(reason):
-                    steps.setdefault(step.text, step)
+                    steps.setdefault(step.change.text, step)
         return tuple(sorted(steps.values(), key=lambda step: step.order))
 
-    def smallest_set(self) -> NextStep | None:
+    def smallest_set(self) -> Step | None:
         """Find a claim that the pod can do without, otherwise the smallest set of two or more changes that helps.
 
         Return None for gangs, and if the time or the trials are used up first.
@@ -158,23 +150,23 @@ class Reasons:
         steps = (self._change_and_further(further, end) for further in range(1, MOST_CHANGES))
         return self._without_a_claim() or next(filter(None, steps), None) or self._beside_advice()
 
-    def _without_a_claim(self) -> NextStep | None:
+    def _without_a_claim(self) -> Step | None:
         """Try the pod without one of the claims that do not fit."""
         nodes = [node for facts in self._known for node in facts.nodes]
         names = dict.fromkeys(facts.rejection.claim for facts in self._known if facts.rejection.code in _GIVEN_UP)
         changes = (self._claims.without([(name, "")], f"do without claim {name}") for name in names)
         return self._trials.first_that_helps(changes, tuple(dict.fromkeys(nodes)))
 
-    def _beside_advice(self) -> NextStep | None:
+    def _beside_advice(self) -> Step | None:
         """Find what helps the rest of a pod that has claims or requests for which nothing can be tried, and advise both.
 
         Return None if the rest of the pod fits.
         """
         advised = {
-            facts.place: text
+            facts.place: step.change
             for facts in self._known
             if facts.rejection.claim and facts.rejection.code not in _GIVEN_UP and self._next.correction(facts) is None
-            if (text := self._next.advised(facts))
+            if (step := self._next.advised(facts)) is not None
         }
         if not advised:
             return None
@@ -188,19 +180,18 @@ class Reasons:
                 step = self._step_of_rest(*self._evaluated_again(nodes))
         if step is None:
             return None
-        return msgspec.structs.replace(step, text=joined([*advised.values(), step.text]), nodes=(), verified="")
+        return Step(together((*advised.values(), step.change)))
 
-    def _step_of_rest(self, pod: Pod, result: FilterResult) -> NextStep | None:
+    def _step_of_rest(self, pod: Pod, result: FilterResult) -> Step | None:
         """Find what helps a pod as changes have left it; `result`: what the filter finds by then."""
         if result.fits:
             return NodeSteps(self._view, pod, self._trials.applied_change).first_step_on(tuple(result.fits))
         reasons = Reasons(self._view, pod, result, self._trials)
-        steps = (step for step in reasons.steps() if step.verified == DEVICES_AND_NODES)
-        return next(steps, None) or reasons.smallest_set()
+        return next((step for step in reasons.steps() if step.helps), None) or reasons.smallest_set()
 
-    def _change_and_further(self, further: int, end: float) -> NextStep | None:
+    def _change_and_further(self, further: int, end: float) -> Step | None:
         """Try a change against one reason with `further` more changes, each against what is left; prefer to end the fewest pods."""
-        best: NextStep | None = None
+        best: Step | None = None
         for changes_against in (self._next.edits, self._next.ends.of_nearest):
             for facts in self._known[:_MOST_REASONS_OF_A_SET]:
                 for change in islice(changes_against(facts), _MOST_OF_A_REASON):
@@ -209,15 +200,15 @@ class Reasons:
                     with self._trials.within(change):
                         result = self._view.evaluate(self._pod, facts.nodes[:_MOST_NODES_OF_A_SET])
                         step = self._step_after(change, result, further, end)
-                    if step is not None and (change.harmful or not step.harmful):
+                    if step is not None and (change.harmful or not step.change.harmful):
                         return step
-                    if step is not None and (best is None or len(step.ends) < len(best.ends)):
+                    if step is not None and (best is None or self._ended(step) < self._ended(best)):
                         best = step
             if best is not None:
                 return best
         return None
 
-    def _step_after(self, change: ProposedChange, result: FilterResult, further: int, end: float) -> NextStep | None:
+    def _step_after(self, change: ProposedChange, result: FilterResult, further: int, end: float) -> Step | None:
         """Find what helps in addition to `change`; `result`: what the filter finds after that change."""
         if result.fits:
             # Something beside devices keeps the pod from the nodes that have them.
@@ -229,7 +220,10 @@ class Reasons:
         reasons = Reasons(self._view, pod, result, self._trials)
         if further > 1:
             return reasons._change_and_further(further - 1, end)
-        return next((step for step in reasons.steps() if step.verified == DEVICES_AND_NODES), None)
+        return next((step for step in reasons.steps() if step.helps), None)
+
+    def _ended(self, step: Step) -> int:
+        return len(staying_pods(self._view, step.change.ended))
 
     def _is_same_on(self, result: FilterResult) -> bool:
         """Return whether another evaluation has the same texts and details for its nodes as this one."""
@@ -325,12 +319,10 @@ class Reasons:
 
         `before`: what is so already.
         """
-        corrections = ((facts, self._next.correction(facts)) for facts in self._known)
-        corrected, change = next((entry for entry in corrections if entry[1] is not None), (None, None))
-        if corrected is None or change is None or len(before) == _MOST_CORRECTED:
+        change = next(self.corrections(), None)
+        if change is None or len(before) == _MOST_CORRECTED:
             return
-        state = CORRECTED if INSTEAD in change.text else _CORRECTED.get(corrected.rejection.code, CORRECTED)
-        states = (*before, state)
+        states = (*before, change.once)
         with self._trials.within(change):
             reasons = Reasons(self._view, *self._evaluated_again(nodes), self._trials)
             further = list(reasons._remaining_once_corrected(nodes, states))

@@ -363,11 +363,6 @@ class NextStep(Value, frozen=True):
     harmful: bool = False
     ends: tuple[EndedPod, ...] = ()
 
-    @property
-    def order(self) -> tuple[bool, bool, int]:
-        """Put first what harms nobody, then what was tried with all that is known, then the smallest."""
-        return self.harmful, self.verified == DEVICES_ONLY, self.text.count(",")
-
 
 class WhyReport(Value, frozen=True):
     """Why a pod waits.  `age` is in seconds.

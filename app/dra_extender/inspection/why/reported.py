@@ -8,7 +8,7 @@ import msgspec
 
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.near_names import meant_name, nearest_name_text
+from dra_extender.inspection.near_names import instead, meant_name, nearest_name_text
 from dra_extender.inspection.pod_facts import FAILED_SCHEDULING, PENDING, SCHEDULING_GATED, ObjectEvent, PodFacts
 from dra_extender.inspection.why.report import Cause, ReasonKind, ReportedEvent, ReportedReason, UnjudgedFilter
 from dra_extender.model.api_json import ModelError, decode, listed
@@ -189,7 +189,7 @@ def meant_scheduler(pod: Pod, acting: Collection[str], preferred: str = "") -> s
 
 
 def scheduler_text(pod: Pod, name: str) -> str:
-    return f"use schedulerName {name} instead of {pod.scheduler_name}"
+    return f"use schedulerName {instead(name, pod.scheduler_name)}"
 
 
 def unjudged_filters(data: bytes) -> Iterator[UnjudgedFilter]:

@@ -24,7 +24,7 @@ from dra_extender.cel.explain.nearness import relaxed
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.program import Program
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.near_names import meant_name, near_names
+from dra_extender.inspection.near_names import instead, meant_name, near_names
 from dra_extender.inspection.why.changes import (
     ClaimChanges,
     Json,
@@ -166,7 +166,9 @@ class RequestEdits:
             case Code.SELECTOR_INVALID:
                 return self._reselected(facts, meant_expression)
             case Code.SELECTOR_FAILED:
-                return chain(self._reselected(facts, meant_expression), self._reselected(facts, guarded_expression))
+                guarded = filter(None, self._reselected(facts, guarded_expression))
+                once = (change._replace(once="the selector does not fail") for change in guarded)
+                return chain(self._reselected(facts, meant_expression), once)
             case Code.CLAIM_DELETING:
                 text = created_again_text(self._pod, facts.rejection.claim)
                 return iter([self._claims.created_again(facts.rejection.detail, text)])
@@ -260,7 +262,7 @@ class RequestEdits:
                 requests = body["capacity"]["requests"]
                 body["capacity"]["requests"] = {meant.get(name) or name: amount for name, amount in requests.items()}
 
-            text = f"ask for {', '.join(f'{right} instead of {name}' for name, right in meant.items())}"
+            text = f"ask for {', '.join(instead(right or name, name) for name, right in meant.items())}"
             yield self._claims.of_request(facts.place, text, edit)
 
     def _meant_attributes(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
@@ -270,7 +272,7 @@ class RequestEdits:
             field, attribute = constraint.field, constraint.attribute
             meant = None if attribute in names else meant_name(attribute, names)
             if meant is not None:
-                text = f"ask for {field} {meant} instead of {attribute}"
+                text = f"ask for {field} {instead(meant, attribute)}"
                 yield self._claims.of_claim(facts.rejection.claim, text, with_constraint(field, attribute, meant))
 
     def _without_constraints(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.why.changes import ProposedChange, staying_pods, together
-from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, EXAMPLES, NextStep
+from dra_extender.inspection.why.changes import ProposedChange, Step, together
+from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, EXAMPLES
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import CLOSED
 from dra_extender.nodefit.pod_needs import PodNeeds
@@ -66,17 +66,17 @@ class Trials:
             self._share_used |= self._left <= 0 < before
             self._left += before - share
 
-    def first_that_helps(self, changes: Iterable[ProposedChange | None], nodes: Sequence[str]) -> NextStep | None:
+    def first_that_helps(self, changes: Iterable[ProposedChange | None], nodes: Sequence[str]) -> Step | None:
         """Return the first of these changes after which the pod fits; one that helps only with devices if no other does."""
-        of_devices: NextStep | None = None
+        of_devices: Step | None = None
         for change in changes:
             step = None if change is None else self.try_change(change, nodes)
-            if step is not None and step.verified == DEVICES_AND_NODES:
+            if step is not None and step.helps:
                 return step
             of_devices = of_devices or step
         return of_devices
 
-    def try_change(self, change: ProposedChange, nodes: Sequence[str], *, again: bool = False) -> NextStep | None:
+    def try_change(self, change: ProposedChange, nodes: Sequence[str], *, again: bool = False) -> Step | None:
         """Return on which of these nodes the pod fits after the change; None if on none, or if a limit is reached.
 
         `again`: the change was tried already, and counts towards no limit.
@@ -93,7 +93,7 @@ class Trials:
             fitting = sorted(self._view.evaluate(self._pod, self._open(nodes[:_MOST_NODES])).fits)
             refusals = self._view.node_refusals(self._pod, combined.ended)
             usable = [] if refusals is None else [name for name in fitting if not refusals(name)]
-        return self._step(combined, usable or fitting, usable=bool(usable)) if fitting else None
+        return _step(combined, usable or fitting, usable=bool(usable)) if fitting else None
 
     @contextmanager
     def within(self, change: ProposedChange) -> Iterator[None]:
@@ -109,7 +109,7 @@ class Trials:
     def applied_change(self) -> ProposedChange:
         return together(self._applied)
 
-    def _gang_fits(self, change: ProposedChange) -> NextStep | None:
+    def _gang_fits(self, change: ProposedChange) -> Step | None:
         """Return whether enough members of the gang get devices at once and fit on their nodes together."""
         nodes = self._open(self._view.ledger.nodes)
         self._view.offer_gang(self._pod, change.ended)
@@ -121,16 +121,7 @@ class Trials:
         if not placed or len(placed) < account.needed:
             return None
         usable = self._view.node_fit is not None and not refused_together(self._view, placed, change.ended)
-        return self._step(change, tuple(dict.fromkeys(member.node for member in placed)), usable=usable)
-
-    def _step(self, change: ProposedChange, nodes: Sequence[str], *, usable: bool) -> NextStep:
-        return NextStep(
-            text=change.text,
-            nodes=tuple(nodes[:EXAMPLES]),
-            verified=DEVICES_AND_NODES if usable else DEVICES_ONLY,
-            harmful=change.harmful,
-            ends=staying_pods(self._view, change.ended),
-        )
+        return _step(change, tuple(dict.fromkeys(member.node for member in placed)), usable=usable)
 
     def _open(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """Return the nodes that are not closed to the pod: not ready, cordoned, tainted, or being deleted."""
@@ -148,6 +139,10 @@ class Trials:
         if refusals is None:
             return ()
         return {name for name in self._view.ledger.nodes if any(refusal.filter in CLOSED for refusal in refusals(name))}
+
+
+def _step(change: ProposedChange, nodes: Sequence[str], *, usable: bool) -> Step:
+    return Step(change, tuple(nodes[:EXAMPLES]), DEVICES_AND_NODES if usable else DEVICES_ONLY)
 
 
 def refused_together(view: ClusterView, placed: Sequence["PlacedMember"], ended: Collection[str] = ()) -> str:

@@ -30,13 +30,14 @@ from dra_extender.inspection.why.bound import (
 )
 from dra_extender.inspection.why.cause import PodCause, cause_of, judge_nodes, meant_resources, unserved_resources
 from dra_extender.inspection.why.changes import (
-    ENDS,
     NO_CHANGE,
-    NO_GATES,
     ClaimChanges,
-    gates_text,
-    joined,
-    with_fields,
+    ProposedChange,
+    Step,
+    advised,
+    staying_pods,
+    together,
+    without_gates,
 )
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary, hidden_reasons
 from dra_extender.inspection.why.names import missing_names
@@ -69,7 +70,6 @@ from dra_extender.inspection.why.reported import (
 )
 from dra_extender.inspection.why.trials import Trials, refused_together
 from dra_extender.model.api_json import ModelError, decode, listed
-from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod, WholePod
 from dra_extender.scheduling.claims.preconditions import Readiness
 from dra_extender.scheduling.evaluation.result import FilterResult
@@ -98,44 +98,42 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     pod = known_pod(view, namespace, name)
     cause = cause_of(view, pod, view.facts(namespace, name))
     report = _as_reported(view, pod, cause)
+    steps = [*_steps_of_bound(view, pod, report)]
     # What helps a gang is tried with all its members.
     node_steps = () if Trials(view, pod).of_gang else NodeSteps(view, pod).steps_for(cause)
-    # What is done besides ends is no preemption.
-    sentence = _PREEMPTION.get(_preemption_policy(view, pod), "") if any(step.ends for step in node_steps) else ""
-    node_steps = tuple(
-        _with_preemption(pod, step, sentence) if step.text.startswith(ENDS) else step for step in node_steps
-    )
+    if any(step.change.only_ends for step in node_steps):
+        # What is done besides ends is no preemption.
+        sentence = _PREEMPTION.get(_preemption_policy(view, pod), "")
+        node_steps = tuple(step._replace(preemption=sentence) if step.change.only_ends else step for step in node_steps)
     if cause.cause not in _CAUSES_AT_END:
-        report = _once_admitted(view, pod, report)
+        report, further_steps = _once_admitted(view, pod, report)
+        steps += further_steps
     if cause.result is None:
-        return _with_steps(view, pod, report, (*report.next, *node_steps))
+        return _with_steps(view, pod, report, (*steps, *node_steps))
     if pod.pod_group is not None:
-        report, reasons = _with_gang(view, pod, report, cause.result)
+        report, reasons, further_steps = _with_gang(view, pod, report, cause.result)
+        steps += further_steps
     else:
         reasons = Reasons(view, pod, cause.result)
     devices_suffice = cause.cause is Cause.NOT_DEVICES
     of_allocation = not cause.result.codes - _ALLOCATION_CODES
     branches = () if devices_suffice or (of_allocation and cause.result.fits) else reasons.branches()
-    device_steps = [
-        _with_preemption(pod, step, _NOT_FOR_DEVICES)
+    drivers = dict.fromkeys((device.device.partition("/")[0], device.state == _PENDING) for device in cause.awaited)
+    steps += (advised(f"wait; check driver {name}" if waits else f"check driver {name}") for name, waits in drivers)
+    steps += reported_advice(report.reported) if devices_suffice else ()
+    steps += node_steps
+    steps += (
+        step._replace(preemption=_NOT_FOR_DEVICES)
         for step in (() if devices_suffice or cause.awaited else reasons.steps())
         # If the pod has its devices somewhere, only what lets it use a node helps.
-        if cause.cause is not Cause.NODES or step.verified == DEVICES_AND_NODES
-    ]
-    drivers = dict.fromkeys((device.device.partition("/")[0], device.state == _PENDING) for device in cause.awaited)
-    steps = (
-        *report.next,
-        *(NextStep(text=f"wait; check driver {name}" if waits else f"check driver {name}") for name, waits in drivers),
-        *(reported_advice(report.reported) if devices_suffice else ()),
-        *node_steps,
-        *device_steps,
+        if cause.cause is not Cause.NODES or step.helps
     )
-    if branches and not cause.awaited and not any(step.verified == DEVICES_AND_NODES for step in steps):
+    if branches and not cause.awaited and not any(step.helps for step in steps):
         compound = reasons.smallest_set()
         if compound is not None:
             # It says more than what helps with devices alone, or was not tried.
             helping = (step for step in steps if step.verified != DEVICES_ONLY and not _is_said_by(compound, step))
-            steps = (compound, *helping)
+            steps = [compound, *helping]
     report = msgspec.structs.replace(
         report,
         nodes=len(view.ledger.nodes),
@@ -146,13 +144,9 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     return _with_steps(view, pod, report, steps)
 
 
-def _is_said_by(compound: NextStep, step: NextStep) -> bool:
+def _is_said_by(compound: Step, step: Step) -> bool:
     """Return whether steps that were tried together contain what another one advises, or do better."""
-    advised = step.text.partition(", or ")[0]
-    parts = compound.text.split(", ")
-    # Of members of a gang, the names of all stand before what helps them.
-    said = any(part == advised or part.endswith(f": {advised}") for part in parts)
-    return step.text == CORRECT_SELECTOR or compound.text.startswith(advised) or said
+    return step.change.text == CORRECT_SELECTOR or step.change.is_said_by(compound.change)
 
 
 def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
@@ -210,8 +204,6 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
     starts = bound and pod.phase == PENDING
     usable = tuple(sorted(pod_cause.usable))[:EXAMPLES] if devices_suffice else ()
     events = reported_events(view, pod, facts, pod_cause.cause)
-    look = NextStep(text=f"look at the Events of its kubelet: kubectl describe pod {pod.name} -n {pod.namespace}")
-    again = NextStep(text="create the pod again without spec.nodeName, so that a scheduler allocates its claims")
     absent = "" if ended else absent_scheduler(view, pod, facts, view.acting_schedulers)
     return WhyReport(
         format=FORMAT,
@@ -230,11 +222,6 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
         refused=kubelet_refusals(view, pod) if starts else (),
         scores=node_scores(view, pod) if bound else (),
         preferred=tuple(preferred_attributes(view, pod)) if bound else (),
-        next=(again,)
-        if starts and lacks_allocation(view, pod)
-        else (look,)
-        if starts and not any(event.reporter == _KUBELET for event in events)
-        else (),
         usable=usable,
         unbound=unbound_reasons(view, pod, reported, allocated=pod_cause.allocated)
         if devices_suffice and not absent
@@ -251,8 +238,17 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
     )
 
 
-def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> WhyReport:
-    """Return the report with what helps once the pod has no scheduling gates and asks for no extended resources of nobody.
+def _steps_of_bound(view: ClusterView, pod: Pod, report: WhyReport) -> Iterator[Step]:
+    """Yield what helps a pod that has a node and does not start."""
+    if report.cause is Cause.BOUND and pod.phase == PENDING:
+        if lacks_allocation(view, pod):
+            yield advised("create the pod again without spec.nodeName, so that a scheduler allocates its claims")
+        elif not any(event.reporter == _KUBELET for event in report.events):
+            yield advised(f"look at the Events of its kubelet: kubectl describe pod {pod.name} -n {pod.namespace}")
+
+
+def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> tuple[WhyReport, Sequence[Step]]:
+    """Return the report, and what helps once the pod has no scheduling gates and asks for no extended resources of nobody.
 
     A step lands the pod if nothing else is in its way; otherwise a note says what stays in the way.
     """
@@ -265,34 +261,33 @@ def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> WhyReport:
     claims = ClaimChanges(view, pod)
     with ExitStack() as stack:
         if pod.gates and view.ledger.nodes and not unread(view.origin, DEVICES):
-            stack.enter_context(trials.within(with_fields(view, [pod], gates_text([pod]), NO_GATES)))
+            stack.enter_context(trials.within(without_gates(view, [pod])))
         for change in (claims.with_resources(meant) if meant else None, claims.without_resources(unserved)):
             if change is not None:
                 stack.enter_context(trials.within(change))
         if not trials.applied_change.changes:
-            return _with_note(report, once, missing)
+            return _with_note(report, once, missing), ()
         step = trials.try_change(NO_CHANGE, tuple(view.ledger.nodes))
-        if step is not None and step.verified == DEVICES_AND_NODES:
-            return msgspec.structs.replace(report, next=(*report.next, step))
+        if step is not None and step.helps:
+            return report, (step,)
         changed = view.pod(pod.namespace, pod.name) or pod
         cause = cause_of(view, changed, msgspec.structs.replace(view.facts(pod.namespace, pod.name), gates=()))
         if pod.gates and not missing and cause.result is not None and Code.CLAIM_NOT_CREATED in cause.result.codes:
             # What a claim that is made later will find is not known.
-            return report
+            return report, ()
         steps, hidden = _steps_once_admitted(view, changed, cause, trials)
-        steps = steps or (NextStep(text=trials.applied_change.text),)
+        steps = steps or (Step(trials.applied_change),)
     further = [reason.text for reason in cause.node_reasons]
     if cause.result is not None and not cause.result.fits:
         rejections = [group.rejection for group in cause.result.why()]
         unnamed = [rejection.text for rejection in rejections if not missing or rejection.code not in _OF_NAMES]
         further = [*missing, *unnamed, *hidden]
-    report = msgspec.structs.replace(report, next=(*report.next, *steps))
-    return _with_note(report, once, [cause.summary, *further[:EXAMPLES]])
+    return _with_note(report, once, [cause.summary, *further[:EXAMPLES]]), steps
 
 
 def _steps_once_admitted(
     view: ClusterView, pod: Pod, cause: PodCause, trials: Trials
-) -> tuple[Sequence[NextStep], Sequence[str]]:
+) -> tuple[Sequence[Step], Sequence[str]]:
     """Return what helps a pod as changes have left it, and what stands in the way behind misspelt names."""
     node_steps = NodeSteps(view, pod, trials.applied_change)
     if cause.result is None:
@@ -304,14 +299,14 @@ def _steps_once_admitted(
     hidden = [text for branch in branches for reason in branch.reasons for text in reason.further if _is_addition(text)]
     hidden += [reason.text for branch in branches for reason in branch.after_correction]
     steps = reasons.steps()
-    tried = tuple(step for step in steps if step.verified == DEVICES_AND_NODES)
-    if tried:
-        return tried, hidden
+    helping = tuple(step for step in steps if step.helps)
+    if helping:
+        return helping, hidden
     compound = reasons.smallest_set()
     if compound is not None:
         return (compound,), hidden
-    advised = [step.text for step in steps if not step.nodes]
-    return (NextStep(text=joined([trials.applied_change.text, *advised])),), hidden
+    untried = (step.change for step in steps if not step.nodes)
+    return (Step(together((trials.applied_change, *untried))),), hidden
 
 
 def _is_addition(text: str) -> bool:
@@ -325,13 +320,15 @@ def _with_note(report: WhyReport, once: str, texts: Sequence[str]) -> WhyReport:
     return msgspec.structs.replace(report, notes=notes)
 
 
-def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterResult) -> tuple[WhyReport, Reasons]:
-    """Add the plan of the pod's gang, and find the reasons against the member that blocks it."""
+def _with_gang(
+    view: ClusterView, pod: Pod, report: WhyReport, result: FilterResult
+) -> tuple[WhyReport, Reasons, Sequence[Step]]:
+    """Add the plan of the pod's gang; find the reasons against the member that blocks it, and what helps the gang."""
     nodes = tuple(view.ledger.nodes)
     view.offer_gang(pod)
     planned = view.extender.gang_account(pod, nodes)
     if planned is None:
-        return report, Reasons(view, pod, result)
+        return report, Reasons(view, pod, result), ()
     node_reasons = report.beside
     with planned as diagnosis:
         own = next((obstacle for member, obstacle in diagnosis.unready if member.uid == pod.uid), None)
@@ -355,8 +352,8 @@ def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterRes
         report = msgspec.structs.replace(report, cause=Cause.POD_GROUP, summary=gang_summary(gang))
     notes = (*report.notes, diagnosis.limit) if diagnosis.limit else report.notes
     notes += tuple(islice(_unscheduled_members(view, pod), EXAMPLES))
-    steps = (*report.next, *gang_steps(view, pod, diagnosis, gang))
-    return msgspec.structs.replace(report, gang=gang, beside=node_reasons, notes=notes, next=steps), reasons
+    report = msgspec.structs.replace(report, gang=gang, beside=node_reasons, notes=notes)
+    return report, reasons, tuple(gang_steps(view, pod, diagnosis, gang))
 
 
 def _unscheduled_members(view: ClusterView, pod: Pod) -> Iterator[str]:
@@ -385,18 +382,7 @@ def _preemption_policy(view: ClusterView, pod: Pod) -> str:
     return ""
 
 
-def _with_preemption(pod: Pod, step: NextStep, sentence: str) -> NextStep:
-    """Return the step with this sentence about each pod that it ends, if preemption could end them all.
-
-    A pod of equal or higher priority is never preempted, and a gang is preempted for in another way.
-    """
-    if pod.pod_group is not None or any(ended.priority >= pod.priority for ended in step.ends):
-        return step
-    ends = tuple(msgspec.structs.replace(ended, preemption=sentence) for ended in step.ends)
-    return msgspec.structs.replace(step, ends=ends)
-
-
-def _with_steps(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[NextStep]) -> WhyReport:
+def _with_steps(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[Step]) -> WhyReport:
     """Return the report with these steps, and with what is known of the pods that they end.
 
     Steps that harm nobody come first, those that a PodDisruptionBudget forbids last.  For a gang, what steps that were tried
@@ -405,61 +391,76 @@ def _with_steps(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[
     if report.gang is not None:
         tried = [step for step in steps if step.nodes]
         steps = [step for step in steps if step.nodes or not any(_is_said_by(other, step) for other in tried)]
-    priced = [msgspec.structs.replace(step, ends=_with_prices(view, step.ends)) for step in steps]
-    priced.sort(key=lambda step: (step.harmful, any(ended.budget for ended in step.ends)))
-    report = msgspec.structs.replace(report, next=tuple(priced))
-    return _drop_unhelpful_steps(_with_scheduler(view, pod, report) if report.scheduler_absent else report)
+    steps = sorted(
+        steps,
+        key=lambda step: (step.change.harmful, any(ended.budget for ended in _ended_pods(view, pod, step))),
+    )
+    if report.scheduler_absent:
+        steps = _with_scheduler(view, pod, report, steps)
+    next_steps = (
+        NextStep(
+            text=step.change.text,
+            nodes=step.nodes,
+            verified=step.verified,
+            untried=step.untried,
+            harmful=step.change.harmful,
+            ends=_ended_pods(view, pod, step),
+        )
+        for step in _helpful(report, steps)
+    )
+    return msgspec.structs.replace(report, next=tuple(next_steps))
 
 
-def _with_prices(view: ClusterView, ends: Sequence[EndedPod]) -> tuple[EndedPod, ...]:
-    pod_facts = [view.facts(*split_key(ended.pod)) for ended in ends]
+def _ended_pods(view: ClusterView, pod: Pod, step: Step) -> tuple[EndedPod, ...]:
+    """Return the pods that a step ends; with a sentence about preemption if that could end them all.
+
+    A pod of equal or higher priority is never preempted, and a gang is preempted for in another way.
+    """
+    ended = staying_pods(view, step.change.ended)
+    preemptible = pod.pod_group is None and all(other.priority < pod.priority for other in ended)
+    pod_facts = [view.facts(other.namespace, other.name) for other in ended]
     forbidding = view.budgets.forbidding(pod_facts)
     return tuple(
-        msgspec.structs.replace(
-            ended,
+        EndedPod(
+            pod=other.key,
             owner=facts.controller,
+            priority=other.priority,
             age=None if facts.created is None else max(0.0, view.now - facts.created),
             budget=forbidding.get(facts.key, ""),
+            preemption=step.preemption if preemptible else "",
         )
-        for ended, facts in zip(ends, pod_facts, strict=True)
+        for other, facts in zip(ended, pod_facts, strict=True)
     )
 
 
-def _with_scheduler(view: ClusterView, pod: Pod, report: WhyReport) -> WhyReport:
-    """Return the report of a pod whose scheduler is absent, with steps that also name one that acts.
+def _with_scheduler(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[Step]) -> Sequence[Step]:
+    """Return the steps for a pod whose scheduler is absent: they also name one that acts.
 
     If it is not clear which one, only what was not tried is left.
     """
     name = meant_scheduler(pod, view.acting_schedulers)
-    advised = tuple(step for step in report.next if not step.nodes)
-    tried = tuple(step for step in report.next if step.nodes)
+    tried, untried = [step for step in steps if step.nodes], [step for step in steps if not step.nodes]
     if name is None:
-        return msgspec.structs.replace(report, next=advised)
-    if any(scheduler_text(pod, name) in step.text for step in report.next):
+        return untried
+    change = ProposedChange((scheduler_text(pod, name),))
+    if any(change.is_said_by(step.change) for step in steps):
         # What helps the gang says so already.
-        return report
+        return steps
     if not tried and report.cause is Cause.NOT_DEVICES:
-        verified = DEVICES_ONLY if view.node_fit is None else DEVICES_AND_NODES
-        tried = (NextStep(text="", nodes=report.usable, verified=verified),)
+        tried = [Step(NO_CHANGE, report.usable, DEVICES_ONLY if view.node_fit is None else DEVICES_AND_NODES)]
     members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
     alike = [member.name for member in members if member.waits_for_node and member.scheduler_name == pod.scheduler_name]
-    text = (f"{listed(sorted(alike))}: " if len(alike) > 1 else "") + scheduler_text(pod, name)
-    steps = tuple(msgspec.structs.replace(step, text=joined((text, step.text))) for step in tried)
-    return msgspec.structs.replace(report, next=(*(steps or (NextStep(text=text),)), *advised))
+    change = change.of(listed(sorted(alike)) if len(alike) > 1 else "")
+    named = [step._replace(change=together((change, step.change))) for step in tried]
+    return [*(named or [Step(change)]), *untried]
 
 
-def _drop_unhelpful_steps(report: WhyReport) -> WhyReport:
-    """Return the report without steps after which the pod would wait all the same; where that is not known, they are marked."""
+def _helpful(report: WhyReport, steps: Sequence[Step]) -> Iterator[Step]:
+    """Yield the steps except those after which the pod would wait all the same; where that is not known, they are marked."""
     reported = [reason.kind for reason in report.reported if reason.kind not in JUDGED]
-    unjudged = dict.fromkeys([*reported, *(further.kind for further in report.unjudged)])
-    if any(reason.kind is ReasonKind.VOLUMES and not reason.nodes for reason in report.reported):
-        return msgspec.structs.replace(report, next=tuple(step for step in report.next if not step.nodes))
-    if not unjudged:
-        return report
-    steps = (
-        msgspec.structs.replace(step, verified=DEVICES_ONLY, untried=tuple(unjudged))
-        if step.verified == DEVICES_AND_NODES
-        else step
-        for step in report.next
-    )
-    return msgspec.structs.replace(report, next=tuple(steps))
+    unjudged = tuple(dict.fromkeys([*reported, *(further.kind for further in report.unjudged)]))
+    lacks_volume = any(reason.kind is ReasonKind.VOLUMES and not reason.nodes for reason in report.reported)
+    for step in steps:
+        if not (lacks_volume and step.nodes):
+            marked = step._replace(verified=DEVICES_ONLY, untried=unjudged)
+            yield marked if unjudged and step.helps else step
