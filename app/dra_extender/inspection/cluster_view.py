@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
@@ -43,7 +43,7 @@ from dra_extender.model.metadata import IdentifiedObject, ObjectMeta, split_key,
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.nodefit.node_fit import NodeFit, NodeRefusal, read_fit_node, read_node_fit
-from dra_extender.nodefit.pod_needs import read_pod_needs
+from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import ClaimReadiness, evaluate_conditions
 from dra_extender.scheduling.evaluation.result import FilterResult
@@ -74,8 +74,17 @@ class _NamedObject(Value, frozen=True):
 
 _NAMED: Final = msgspec.json.Decoder(_NamedObject)
 
-NodeRefusals = Callable[[str], Sequence[NodeRefusal]]
-"""Why a node refuses a pod for reasons beside devices, in the order of kube-scheduler's filters; empty if it does not."""
+
+class PodFit(NamedTuple):
+    """How kube-scheduler's filters beside devices judge nodes for one pod, when the pods `ended` (`namespace/name`) are gone."""
+
+    fit: NodeFit
+    needs: PodNeeds
+    ended: Collection[str] = ()
+
+    def refusals(self, node: str) -> Sequence[NodeRefusal]:
+        """Return why the node refuses the pod, in the order of the filters; empty if it does not."""
+        return self.fit.refusals(self.needs, node, self.ended)
 
 
 class UnreadableObject(NamedTuple):
@@ -284,14 +293,11 @@ class ClusterView:
         served = self.ledger.backing if self.ledger.serves_extended_resources else ()
         return read_node_fit(objects.of_kind("nodes"), objects.of_kind("pods"), served)
 
-    def node_refusals(self, pod: Pod, ended: Collection[str] = ()) -> NodeRefusals | None:
-        """Return what says of a node why kube-scheduler's filters beside devices refuse the pod; None where they cannot be judged.
-
-        `ended`: pods (`namespace/name`) that are gone by then.
-        """
+    def pod_fit(self, pod: Pod, ended: Collection[str] = ()) -> PodFit | None:
+        """Return what judges nodes for the pod by what is beside devices; None where that is not known."""
         fit = self.node_fit
         needs = None if fit is None else fit.needs(pod.key)
-        return None if fit is None or needs is None else partial(fit.refusals, needs, released=ended)
+        return None if fit is None or needs is None else PodFit(fit, needs, ended)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         return self.ledger.pods.by_key(namespace, name)
@@ -338,15 +344,14 @@ class ClusterView:
 
         `ended`: pods (`namespace/name`) that are gone by then.
         """
-        fit, offers = self.node_fit, dict[str, Sequence[str]]()
-        by_needs: dict[bytes, Sequence[str]] = {}
-        for member in () if fit is None else self.ledger.pods.members(pod.namespace, pod.pod_group or ""):
-            needs = None if fit is None or member.node_name else fit.needs(member.key)
-            if fit is None or needs is None:
+        offers, by_needs = dict[str, Sequence[str]](), dict[bytes, Sequence[str]]()
+        for member in self.ledger.pods.members(pod.namespace, pod.pod_group or ""):
+            fit = None if member.node_name else self.pod_fit(member, ended)
+            if fit is None:
                 continue
-            digest = msgspec.json.encode(msgspec.structs.replace(needs, key=""), order="deterministic")
+            digest = msgspec.json.encode(msgspec.structs.replace(fit.needs, key=""), order="deterministic")
             if digest not in by_needs:
-                by_needs[digest] = [name for name in self.ledger.nodes if not fit.refusals(needs, name, ended)]
+                by_needs[digest] = [name for name in self.ledger.nodes if not fit.refusals(name)]
             offers[member.uid] = by_needs[digest]
             self.extender.gangs.record_offer(member, by_needs[digest])
         return offers

@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.inspection.what_if.applied_changes import device_text, names_claim
 from dra_extender.inspection.what_if.changes import Changes, PodKey, UnreadableChangeError
 from dra_extender.inspection.what_if.trial import Trial
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 
@@ -84,10 +82,8 @@ def fit_claim(trial: Trial, key: PodKey) -> Goal:
         raise UnreadableChangeError(f"--claim: expected a claim without devices, {name} has them")
     text = f"claim {name} fits"
     for pod, _ in trial.waiting():
-        claims = find_claims(pod, trial.view.ledger)
-        if isinstance(claims, Rejection):
-            continue
-        if not _why_no_move_helps(pod) and any(claim.record.claim.metadata.key == key for claim in claims):
+        uses = any(claim.record.claim.metadata.key == key for claim in trial.view.claims_of(pod))
+        if uses and not _why_no_move_helps(pod):
             return Goal(text, pod=(pod.namespace, pod.name))
     return Goal(text, Changes(reserved=[name]))
 

@@ -75,8 +75,8 @@ class CandidateNodes:
     """
 
     def __init__(self, view: ClusterView) -> None:
+        self._view = view
         self._names = sorted(view.ledger.nodes)
-        self._fit = view.node_fit
         self._kinds: LruCache[bytes, tuple[PodNeeds, dict[str, str]]] = LruCache(_MOST_KINDS)
 
     def for_pod(self, pod: Pod) -> Candidates:
@@ -93,8 +93,8 @@ class CandidateNodes:
 
     def anonymous_needs(self, pod: Pod) -> PodNeeds | None:
         """Return what the pod needs of any node; None where node fit is not judged."""
-        needs = None if self._fit is None else self._fit.needs(pod.key)
-        return None if needs is None else msgspec.structs.replace(needs, key="", node="")
+        fit = self._view.pod_fit(pod)
+        return None if fit is None else msgspec.structs.replace(fit.needs, key="", node="")
 
     def add(self, data: bytes) -> None:
         """Count a pod that is there or has a node now (API JSON)."""
@@ -103,19 +103,19 @@ class CandidateNodes:
 
     def move(self, pod: Pod, node: str) -> None:
         """Count the pod on this node; with an empty name, take it off the node that it has."""
-        needs = None if self._fit is None else self._fit.needs(pod.key)
-        if needs is not None and needs.node != node:
-            self._count(msgspec.structs.replace(needs, node=node), needs.node)
+        fit = self._view.pod_fit(pod)
+        if fit is not None and fit.needs.node != node:
+            self._count(msgspec.structs.replace(fit.needs, node=node), fit.needs.node)
 
     def _count(self, needs: PodNeeds, before: str = "") -> None:
         node = needs.node or before
-        if self._fit is not None:
-            self._fit.add(needs)
+        if self._view.node_fit is not None:
+            self._view.node_fit.add(needs)
             for kind in self._kinds.values() if node else ():
                 self._judge(*kind, node)
 
     def _judge(self, needs: PodNeeds, refused: dict[str, str], node: str) -> None:
-        refusals = () if self._fit is None else self._fit.refusals(needs, node)
+        refusals = () if self._view.node_fit is None else self._view.node_fit.refusals(needs, node)
         if refusals:
             refused[node] = refusals[0].description
         else:
@@ -351,8 +351,7 @@ class Trial:
         yield from (further.text for further in unjudged_filters(data))
         if is_made(pod.uid):
             yield "ResourceQuotas"
-        claims = find_claims(pod, view.ledger)
-        if not isinstance(claims, Rejection) and any(is_made(claim.record.claim.metadata.uid) for claim in claims):
+        if any(is_made(claim.record.claim.metadata.uid) for claim in view.claims_of(pod)):
             for event in creation_events(view, pod)[:1]:
                 yield f"Event {event.reason}: {event.message}"
         if facts.reason != SCHEDULING_GATED:
@@ -447,7 +446,5 @@ class Trial:
 
     def _records(self, pod: Pod) -> Sequence[ClaimRecord]:
         """Return the claims of a pod that has its node, that for its extended resources included."""
-        ledger = self.view.ledger
-        claims = find_claims(pod, ledger)
-        named = () if isinstance(claims, Rejection) else tuple(claim.record for claim in claims)
-        return (*named, *ledger.claims.for_extended_resources(pod.namespace, pod.uid))
+        named = (claim.record for claim in self.view.claims_of(pod))
+        return (*named, *self.view.ledger.claims.for_extended_resources(pod.namespace, pod.uid))

@@ -38,8 +38,8 @@ def node_scores(view: ClusterView, pod: Pod) -> tuple[NodeScore, ...]:
     if not own or pod.extended_claim or pod.pod_group is not None or unread(view.origin, DEVICES):
         return ()
     before = [decode_shallow("ResourceClaim", record.raw) for record in own]
-    refusals = view.node_refusals(pod, (pod.key,))
-    nodes = [name for name in view.ledger.nodes if name == pod.node_name or refusals is None or not refusals(name)]
+    fit = view.pod_fit(pod, (pod.key,))
+    nodes = [name for name in view.ledger.nodes if name == pod.node_name or fit is None or not fit.refusals(name)]
     view.extender.learn_expected()
     with view.changed([ObjectChange(StoredKind.CLAIM, claim, {**claim, "status": {}}) for claim in before]):
         terms = view.evaluate(pod, nodes).score_terms

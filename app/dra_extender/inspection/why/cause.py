@@ -53,13 +53,13 @@ Distance = tuple[int, int, float]
 
 def rejections_by_closeness(view: ClusterView, pod: Pod, result: FilterResult) -> Sequence[RejectionGroup]:
     """Return the rejected nodes by reason, the closest first."""
-    groups, refusals = result.why(), view.node_refusals(pod)
-    if refusals is None or len(groups) <= 1:
+    groups, fit = result.why(), view.pod_fit(pod)
+    if fit is None or len(groups) <= 1:
         return groups
     ranks: dict[str, int] = {}
     for node, text in result.texts.items():
         if ranks.get(text) != _OPEN:
-            filters = {refusal.filter for refusal in refusals(node)}
+            filters = {refusal.filter for refusal in fit.refusals(node)}
             rank = _EXCLUDED if NodeFilter.AFFINITY in filters else _CLOSED if filters & CLOSED else _OPEN
             ranks[text] = min(rank, ranks.get(text, rank))
 
@@ -286,13 +286,14 @@ def _awaited(view: ClusterView, pod: Pod, allocated: Sequence[FoundClaim]) -> It
 
 def unknown_labels(view: ClusterView, pod: Pod) -> Iterator[str]:
     """Yield a sentence about each label that the pod asks of its node, and that no node has or none has with this value."""
-    needs = None if view.node_fit is None else view.node_fit.needs(pod.key)
+    fit = view.pod_fit(pod)
     values_by_label = defaultdict[str, set[str]](set)
     for node in view.ledger.nodes.values():
         for label, value in node.labels.items():
             values_by_label[label].add(value)
-    if needs is None or not values_by_label:
+    if fit is None or not values_by_label:
         return
+    needs = fit.needs
     asked: list[tuple[str, tuple[str, ...]]] = [(label, (value,)) for label, value in needs.node_selector.items()]
     terms = () if needs.affinity is None else needs.affinity.node_selector_terms
     asked += [
@@ -311,14 +312,13 @@ def unknown_labels(view: ClusterView, pod: Pod) -> Iterator[str]:
 
 def _further(view: ClusterView, pod: Pod, node_filter: str, nodes: Sequence[str]) -> Iterator[str]:
     """Yield what else is known of a filter that rejects these nodes: the labels that no node has, or who has the ports."""
-    fit = view.node_fit
-    needs = None if fit is None else fit.needs(pod.key)
+    fit = view.pod_fit(pod)
     match node_filter:
         case NodeFilter.AFFINITY:
             yield from unknown_labels(view, pod)
-        case NodeFilter.PORTS if fit is not None and needs is not None:
+        case NodeFilter.PORTS if fit is not None:
             for node in nodes:
-                yield f"in use on {node} by {listed(list(fit.port_holders(needs, node)))}"
+                yield f"in use on {node} by {listed(list(fit.fit.port_holders(fit.needs, node)))}"
 
 
 class JudgedNodes(NamedTuple):
@@ -331,8 +331,8 @@ class JudgedNodes(NamedTuple):
 
 def judge_nodes(view: ClusterView, pod: Pod, nodes: Sequence[str]) -> JudgedNodes:
     """Judge these nodes by the filters of kube-scheduler that need no devices."""
-    refusals_of = view.node_refusals(pod)
-    if refusals_of is None:
+    fit = view.pod_fit(pod)
+    if fit is None:
         return JudgedNodes(nodes, (), len(nodes))
     usable: list[str] = []
     closed = 0
@@ -340,7 +340,7 @@ def judge_nodes(view: ClusterView, pod: Pod, nodes: Sequence[str]) -> JudgedNode
     examples: dict[tuple[str, str], list[str]] = defaultdict(list)
     nearest: dict[tuple[str, str], Distance] = {}
     for name in nodes:
-        refusals = refusals_of(name)
+        refusals = fit.refusals(name)
         if not refusals:
             usable.append(name)
         closed += any(refusal.filter in CLOSED for refusal in refusals)

@@ -77,7 +77,7 @@ class ProposedChange(NamedTuple):
         return is_advised and set(self.ends) <= set(other.ends)
 
 
-class Step(NamedTuple):
+class ProposedStep(NamedTuple):
     """A change, the first nodes on which the pod fits after it (none if that was not tried), and how it was tried, as in NextStep.
 
     `preemption`: what kube-scheduler's preemption does about the pods that are ended, as in EndedPod.
@@ -100,11 +100,11 @@ class Step(NamedTuple):
         return self.change.harmful, self.verified == DEVICES_ONLY, self.change.text.count(",")
 
 
-def advised(text: str) -> Step:
+def advised(text: str) -> ProposedStep:
     """Return what a person may do that was not tried."""
     if text.startswith(_END):
-        return Step(ProposedChange(ends=(text.removeprefix(_END),), harmful=True))
-    return Step(ProposedChange((text,)))
+        return ProposedStep(ProposedChange(ends=(text.removeprefix(_END),), harmful=True))
+    return ProposedStep(ProposedChange((text,)))
 
 
 def together(changes: Iterable[ProposedChange]) -> ProposedChange:

@@ -7,7 +7,7 @@ from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.fewest_ends import fewest_ends
 from dra_extender.inspection.holders import Holder
-from dra_extender.inspection.why.changes import ProposedChange, Step, staying_pods
+from dra_extender.inspection.why.changes import ProposedChange, ProposedStep, staying_pods
 from dra_extender.inspection.why.nearest import NearestDevices
 from dra_extender.inspection.why.report import HolderShare
 from dra_extender.inspection.why.request_edits import HELD, ReasonFacts
@@ -46,7 +46,7 @@ class HolderEnds:
         members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
         self._own = frozenset((*(member.key for member in members), f"{_GROUPS}{pod.namespace}/{pod.pod_group}"))
 
-    def against(self, facts: ReasonFacts, nodes: Sequence[str]) -> Step | None:
+    def against(self, facts: ReasonFacts, nodes: Sequence[str]) -> ProposedStep | None:
         """Return the end of as few holders as possible on one of the nearest nodes; for a gang, on all nodes."""
         step = self._step_against(facts, nodes) if facts.rejection.code in HELD else None
         if facts.rejection.code is Code.CLAIM_FULLY_RESERVED:
@@ -55,7 +55,7 @@ class HolderEnds:
         known = step is not None and (step.helps or self._view.node_fit is None)
         return step if known else None
 
-    def _step_against(self, facts: ReasonFacts, nodes: Sequence[str]) -> Step | None:
+    def _step_against(self, facts: ReasonFacts, nodes: Sequence[str]) -> ProposedStep | None:
         if self._trials.of_gang:
             in_the_way = self._in_the_way(facts, [diagnosis.node.name for diagnosis in facts.diagnoses])
             everywhere = self._fewest(in_the_way, nodes)
@@ -124,7 +124,7 @@ class HolderEnds:
                     for diagnosis in self._nearest.diagnose(facts.demand, (claim.label, option.name), nodes):
                         yield from self._nearest.holders_on(diagnosis)
 
-    def _fewest(self, shares: Iterable[HolderShare], nodes: Sequence[str]) -> tuple[Step, EndCost] | None:
+    def _fewest(self, shares: Iterable[HolderShare], nodes: Sequence[str]) -> tuple[ProposedStep, EndCost] | None:
         """Find the smallest set of holders whose end lets the pod fit, and its cost; prefer low priorities, and what frees least.
 
         What is merely planned, held by the extender or with admin access, or has a member of the gang, cannot be ended.
@@ -163,7 +163,7 @@ class HolderEnds:
 
         return sorted(by_claim.values(), key=rank)
 
-    def _try_end(self, holders: Sequence[Holder], nodes: Sequence[str], *, again: bool = False) -> Step | None:
+    def _try_end(self, holders: Sequence[Holder], nodes: Sequence[str], *, again: bool = False) -> ProposedStep | None:
         change = self._ended(holders) if holders else None
         return None if change is None else self._trials.try_change(change, nodes, again=again)
 

@@ -15,6 +15,7 @@ from dra_extender.allocator.rules.capacity import published_amounts
 from dra_extender.allocator.rules.eligibility import briefly_tolerated, tolerates, untolerated_taints
 from dra_extender.allocator.state.reasons import Code, NoFit, Rejection, closeness
 from dra_extender.cel.explain.values import quantity_text, shortened
+from dra_extender.inspection.audit.published import newest_generations
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import holder_text
 from dra_extender.inspection.near_names import is_slip, names_there
@@ -40,13 +41,12 @@ _LONGEST: Final = 80
 def unreached_pools(view: ClusterView, option: SearchableRequest) -> Iterator[str]:
     """Yield a sentence about each pool with devices that a request means, and that no node can use; the first few."""
     ledger, pools = view.ledger, dict[PoolId, list[ResourceSlice]]()
-    for published in ledger.slices.by_name.values():
-        pools.setdefault(published.pool_id, []).append(published)
+    for published in newest_generations(tuple(ledger.slices.by_name.values())):
+        if published.devices:
+            pools.setdefault(published.pool_id, []).append(published)
     sentences: list[str] = []
-    for (driver, name), slices in sorted(pools.items()):
-        newest = max(published.generation for published in slices)
-        current = [published for published in slices if published.generation == newest and published.devices]
-        is_reached = not current or any(_reaches_a_node(published, ledger) for published in current)
+    for (driver, name), current in sorted(pools.items()):
+        is_reached = any(_reaches_a_node(published, ledger) for published in current)
         if not is_reached and may_serve(Code.OTHER_NODE, current, option, view.budget()):
             where = dict.fromkeys(text for published in current for text in _wheres(published))
             sentences.append(f"pool {driver}/{name} reaches no node: {listed(list(where), 1)}")
@@ -186,9 +186,8 @@ class FurtherReasons:
         """Yield who sets the taints that keep the device away, what nearly tolerates them, and what stands behind them."""
         device = self._nearest.published_nearest(nearest)
         taints = () if device is None else tuple(untolerated_taints(device.taints, tolerations))
-        fit = self._view.node_fit
-        needs = None if fit is None else fit.needs(self._pod.key)
-        own = [] if needs is None else [toleration.of_device() for toleration in needs.tolerations]
+        fit = self._view.pod_fit(self._pod)
+        own = [] if fit is None else [toleration.of_device() for toleration in fit.needs.tolerations]
         for taint in islice(taints, EXAMPLES):
             yield from self._setting(taint, nearest.device_id)
             near = (
@@ -352,12 +351,11 @@ class FurtherReasons:
 
     def _beside_devices(self, nodes: Sequence[str]) -> Iterator[str]:
         """Yield what kube-scheduler's other filters say of these nodes, if they refuse the pod on all of them."""
-        refusals_of = self._view.node_refusals(self._pod)
-        nodes_by_refusal = dict[str, list[str]]()
-        if refusals_of is None:
+        fit, nodes_by_refusal = self._view.pod_fit(self._pod), dict[str, list[str]]()
+        if fit is None:
             return
         for name in nodes:
-            refusals = refusals_of(name)
+            refusals = fit.refusals(name)
             if not refusals:
                 return
             for refusal in refusals:

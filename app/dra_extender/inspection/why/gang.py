@@ -13,7 +13,7 @@ from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.why.cause import OF_DEVICES, Distance, distance, unknown_labels
 from dra_extender.inspection.why.changes import (
     ProposedChange,
-    Step,
+    ProposedStep,
     advised,
     together,
     with_fields,
@@ -97,7 +97,7 @@ def unready_summary(view: ClusterView, pod: Pod) -> str:
     return summary
 
 
-def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: GangReport) -> Iterator[Step]:
+def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: GangReport) -> Iterator[ProposedStep]:
     """Yield how many members have to be created, and what lets members go to a node without which the gang cannot start."""
     lacking = gang.min_count - gang.total
     if lacking > 0:
@@ -107,14 +107,14 @@ def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: Ga
     yield from steps
     if not diagnosis.cannot_start:
         return
-    yield from () if steps else map(Step, _lacking_fields(view, pod, diagnosis))
+    yield from () if steps else map(ProposedStep, _lacking_fields(view, pod, diagnosis))
     unready = [entry for entry in diagnosis.unready if entry[0].uid != pod.uid]
     for member, rejection in unready[:_MOST_HELPED]:
         if rejection.code is Code.NO_NODE:
             yield from () if steps else _untried(view, member)
         elif text := advice(view, member, rejection):
             # Whether the gang fits then was not tried.
-            yield Step(advised(text).change.of(member.name))
+            yield ProposedStep(advised(text).change.of(member.name))
 
 
 def _readying(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis") -> Iterator[ProposedChange]:
@@ -137,7 +137,7 @@ def _readying(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis") -> Iterat
 
 def _first_that_help(
     view: ClusterView, pod: Pod, trials: Trials, changes: Sequence[ProposedChange], most: int
-) -> Iterator[Step]:
+) -> Iterator[ProposedStep]:
     """Yield the first change after which the gang fits that harms nobody, and the first other one.
 
     If none helps alone, yield one with what helps after it; `most` changes together.
@@ -155,7 +155,9 @@ def _first_that_help(
             return
 
 
-def _steps_after(view: ClusterView, pod: Pod, trials: Trials, change: ProposedChange, most: int) -> Sequence[Step]:
+def _steps_after(
+    view: ClusterView, pod: Pod, trials: Trials, change: ProposedChange, most: int
+) -> Sequence[ProposedStep]:
     """Return what helps the gang together with a change after which one of its members still has no place."""
     nodes = tuple(view.ledger.nodes)
     with trials.within(change):
@@ -178,11 +180,10 @@ def _steps_after(view: ClusterView, pod: Pod, trials: Trials, change: ProposedCh
 
 def _opened(view: ClusterView, members: Sequence[Pod]) -> Iterator[ProposedChange]:
     """Yield cordoned nodes without the cordon: the first that a member would be nearest to, and so many more."""
-    fit, nearest = view.node_fit, dict[str, Distance]()
-    for member in members[:_MOST_HELPED]:
-        needs = None if fit is None else fit.needs(member.key)
-        for name in view.ledger.nodes if fit is not None and needs is not None else ():
-            refusals = [] if fit is None or needs is None else fit.refusals(needs, name)
+    nearest = dict[str, Distance]()
+    for fit in filter(None, map(view.pod_fit, members[:_MOST_HELPED])):
+        for name in view.ledger.nodes:
+            refusals = fit.refusals(name)
             if {refusal.filter for refusal in refusals} & CLOSED == {NodeFilter.UNSCHEDULABLE}:
                 nearest[name] = min(nearest.get(name, distance(refusals)), distance(refusals))
     names = sorted(nearest, key=lambda name: (nearest[name], name))[:_MOST_OPENED]
@@ -221,23 +222,23 @@ def _on_a_node(view: ClusterView, pod: Pod, members: Sequence[Pod]) -> Iterator[
                     yield with_fields(view, members, change.of(names), fields)
 
 
-def _untried(view: ClusterView, member: Pod) -> Iterator[Step]:
+def _untried(view: ClusterView, member: Pod) -> Iterator[ProposedStep]:
     """Yield what lets a member go to a node, whether or not the gang fits then; less of a resource is not said."""
     node_steps = NodeSteps(view, member)
     changes = islice(node_steps.spec_changes({}), _MOST_TRIED)
     lowering = [change.text for change, fields in changes if "containers" in fields]
     for step in node_steps.steps_on_all()[:1]:
         if step.change.text not in lowering:
-            yield Step(step.change.of(member.name))
+            yield ProposedStep(step.change.of(member.name))
 
 
 def _needed_by_others(view: ClusterView, member: Pod) -> Mapping[str, int]:
     """Return what the other members of a gang that wait for a node need together, by resource."""
     needed: Counter[str] = Counter()
     for other in view.ledger.pods.members(member.namespace, member.pod_group or ""):
-        needs = None if view.node_fit is None else view.node_fit.needs(other.key)
-        if needs is not None and other.waits_for_node and other.uid != member.uid:
-            needed.update(needs.amounts)
+        fit = view.pod_fit(other)
+        if fit is not None and other.waits_for_node and other.uid != member.uid:
+            needed.update(fit.needs.amounts)
     return needed
 
 

@@ -16,7 +16,7 @@ from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.near_names import instead, meant_name
 from dra_extender.inspection.objects import unread
-from dra_extender.inspection.why.changes import ClaimChanges, ProposedChange, Step, advised
+from dra_extender.inspection.why.changes import ClaimChanges, ProposedChange, ProposedStep, advised
 from dra_extender.inspection.why.ends import HolderEnds
 from dra_extender.inspection.why.nearest import NearestDevices
 from dra_extender.inspection.why.report import PoolGap, ReportedReason
@@ -63,7 +63,7 @@ class NextSteps:
         self._trials = trials
         self.ends = HolderEnds(view, pod, nearest, trials)
 
-    def steps_against(self, facts: ReasonFacts) -> Iterator[Step]:
+    def steps_against(self, facts: ReasonFacts) -> Iterator[ProposedStep]:
         """Yield, for each way to help, the smallest change after which the pod fits on some of these nodes."""
         near = [facts.reason.nearest.node] if facts.reason.nearest is not None else []
         near += [candidate.node for candidate in facts.candidates]
@@ -79,7 +79,12 @@ class NextSteps:
                 yield step
         advice = self.advised(facts)
         correction = None if advice or helped else self.correction(facts)
-        advice = advice or (correction and Step(correction)) or self._absent_driver(facts) or self._claim_instead(facts)
+        advice = (
+            advice
+            or (correction and ProposedStep(correction))
+            or self._absent_driver(facts)
+            or self._claim_instead(facts)
+        )
         end = self.ends.against(facts, nodes)
         helped = helped or (end is not None and facts.rejection.code is Code.CLAIM_FULLY_RESERVED)
         if advice is not None and not (helped and facts.rejection.code in _CORRECTED):
@@ -87,13 +92,13 @@ class NextSteps:
         if end is not None:
             yield end
 
-    def advised(self, facts: ReasonFacts) -> Step | None:
+    def advised(self, facts: ReasonFacts) -> ProposedStep | None:
         """Return what helps against a reason, without a trial; None where nothing can be said."""
         text = advice(self._view, self._pod, facts.rejection, facts.reason.pool)
         if not text:
             return None
         step = advised(text)
-        return step if facts.rejection.code in _OF_POOLS else Step(step.change.of(self._claims.name))
+        return step if facts.rejection.code in _OF_POOLS else ProposedStep(step.change.of(self._claims.name))
 
     def edits(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
         """Yield the first changes of each other way to help, whether or not they are enough."""
@@ -106,7 +111,7 @@ class NextSteps:
         """Return the change of what is wrong by itself, whatever devices are free; None if it is not clear what was meant."""
         return next(filter(None, self._edits.corrections(facts)), None)
 
-    def _absent_driver(self, facts: ReasonFacts) -> Step | None:
+    def _absent_driver(self, facts: ReasonFacts) -> ProposedStep | None:
         """Advise a look at the driver that the request needs, if it publishes nothing in the whole cluster."""
         option = facts.option if facts.rejection.code in (Code.NO_MATCH, Code.NO_DEVICES) else None
         driver = None if option is None else UnmetSelectors(option.selectors, self._budget).driver
@@ -115,7 +120,7 @@ class NextSteps:
             return None
         return advised(f"check driver {driver}, which publishes no devices")
 
-    def _claim_instead(self, facts: ReasonFacts) -> Step | None:
+    def _claim_instead(self, facts: ReasonFacts) -> ProposedStep | None:
         """Advise a claim in the place of an extended resource, with which a pod tolerates no taint of a device."""
         nearest, option = facts.reason.nearest, facts.option
         if facts.rejection.code is not Code.TAINTED or facts.rejection.claim != EXTENDED_LABEL or nearest is None:
@@ -218,7 +223,7 @@ def _is_missing(view: ClusterView, kind: StoredKind) -> bool:
     return any(missing.kind == kind for missing in view.origin.missing)
 
 
-def reported_advice(reported: Sequence[ReportedReason]) -> tuple[Step, ...]:
+def reported_advice(reported: Sequence[ReportedReason]) -> tuple[ProposedStep, ...]:
     """Return what helps against reasons that only the running extender knows, as kube-scheduler reports them."""
     texts = (text for code, text in _AS_REPORTED.items() if any(code.value in reason.text for reason in reported))
     return tuple(map(advised, dict.fromkeys(texts)))

@@ -79,7 +79,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
     pools = view.extender.allocator.pools_of(node)
     notes = [*map(str, view.unreadable)]
     requests = () if result.demand is None else tuple(_request_reports(view, pod, result.demand, node))
-    refusals = view.node_refusals(pod)
+    fit = view.pod_fit(pod)
     if any(len(request.devices) == MOST_DEVICES for request in requests):
         notes.append(f"the first {MOST_DEVICES} devices are listed")
     return NodeDevicesReport(
@@ -89,7 +89,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
         fits=node_name in result.fits,
         origin=view.origin,
         text="" if reason is None else reason[1].text,
-        beside=() if refusals is None else tuple(refusal.description for refusal in refusals(node_name)),
+        beside=() if fit is None else tuple(refusal.description for refusal in fit.refusals(node_name)),
         pools=() if pools is None else pool_gaps(pools.unusable),
         requests=requests,
         notes=tuple(notes),

@@ -10,15 +10,15 @@ import msgspec
 from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.values.quantity import format_quantity
-from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.cluster_view import ClusterView, PodFit
 from dra_extender.inspection.fewest_ends import fewest_ends
 from dra_extender.inspection.why.cause import PodCause, refused_by_closeness
-from dra_extender.inspection.why.changes import NO_CHANGE, ProposedChange, Step, staying_pods, together
+from dra_extender.inspection.why.changes import NO_CHANGE, ProposedChange, ProposedStep, staying_pods, together
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, EXAMPLES, Cause
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_placement import Toleration
-from dra_extender.nodefit.node_fit import CONDITION_TAINTS, NodeFilter, NodeFit, NodeRefusal
+from dra_extender.nodefit.node_fit import CONDITION_TAINTS, NodeFilter, NodeRefusal
 from dra_extender.nodefit.pod_needs import PodNeeds, conflicting, read_amounts
 
 _MOST_STEPS: Final = 3
@@ -48,14 +48,12 @@ class NodeSteps:
         """`change`: what is already changed when the steps are looked for."""
         self._view = view
         self._change = change
-        self._ended = change.ended
-        self._fit = view.node_fit
-        self._needs = None if self._fit is None else self._fit.needs(pod.key)
+        self._fit = view.pod_fit(pod, change.ended)
         self._spec = (view.stored("pods", pod.name, pod.namespace) or {}).get("spec", {})
         # What the pod's runtime class adds is no request that a person can lower.
         self._overhead = read_amounts(self._spec.get("overhead"))
 
-    def steps_for(self, cause: PodCause) -> tuple[Step, ...]:
+    def steps_for(self, cause: PodCause) -> tuple[ProposedStep, ...]:
         """Return the changes that help alone; none for other causes than NODES, and NO_DEVICES where no node may be used."""
         if cause.cause is Cause.NODES and cause.result is not None:
             return self.steps_on(tuple(cause.result.fits))
@@ -63,24 +61,24 @@ class NodeSteps:
             return self.steps_on_all()
         return ()
 
-    def steps_on_all(self) -> tuple[Step, ...]:
+    def steps_on_all(self) -> tuple[ProposedStep, ...]:
         """Return the changes that help on any node, as far as _MOST_NODES of them show it."""
         return self.steps_on(self._some_nodes())
 
     def spec_changes(self, beside: Mapping[str, int]) -> Iterator[tuple[ProposedChange, Mapping[str, object]]]:
         """Yield what to do about the pod alone for a node where others take `beside`, and fields of its spec; nothing is tried."""
-        fit, needs = self._fit, self._needs
-        if fit is None or needs is None:
+        fit = self._fit
+        if fit is None:
             return
-        refusals = {name: fit.refusals(needs, name, self._ended) for name in self._some_nodes()}
+        refusals = {name: fit.refusals(name) for name in self._some_nodes()}
         for name in refused_by_closeness(refusals)[:_MOST_TRIED]:
             reduced = [
                 msgspec.structs.replace(refusal, free=refusal.free - beside.get(refusal.resource, 0))
                 for refusal in refusals[name]
             ]
-            for advice in _changed(needs, name, reduced, self._overhead):
+            for advice in _changed(fit.needs, name, reduced, self._overhead):
                 if not advice.on_node_only:
-                    yield advice.change, self._fields(needs, advice.needs)
+                    yield advice.change, self._fields(fit.needs, advice.needs)
 
     def _some_nodes(self) -> Sequence[str]:
         names = sorted(self._view.ledger.nodes)
@@ -109,64 +107,61 @@ class NodeSteps:
             fields["containers"] = containers
         return fields
 
-    def steps_on(self, nodes: Sequence[str]) -> tuple[Step, ...]:
+    def steps_on(self, nodes: Sequence[str]) -> tuple[ProposedStep, ...]:
         """Return the changes that help on these nodes, those first that harm nobody."""
-        fit, needs = self._fit, self._needs
-        if fit is None or needs is None:
+        fit = self._fit
+        if fit is None:
             return ()
-        refusals = {name: fit.refusals(needs, name, self._ended) for name in sorted(nodes)}
-        steps = islice(self._steps(fit, needs, refusals), _MOST_STEPS)
+        steps = islice(self._steps(fit, {name: fit.refusals(name) for name in sorted(nodes)}), _MOST_STEPS)
         return tuple(sorted(steps, key=lambda step: step.change.harmful))
 
-    def first_step_on(self, nodes: Sequence[str]) -> Step | None:
+    def first_step_on(self, nodes: Sequence[str]) -> ProposedStep | None:
         """Return the first change that helps on these nodes; None if the pod may use one of them without a change."""
-        fit, needs = self._fit, self._needs
-        if fit is None or needs is None or any(not fit.refusals(needs, name, self._ended) for name in nodes):
+        if self._fit is None or not all(map(self._fit.refusals, nodes)):
             return None
         return next(iter(self.steps_on(nodes)), None)
 
-    def _steps(self, fit: NodeFit, needs: PodNeeds, refusals: Mapping[str, Sequence[NodeRefusal]]) -> Iterator[Step]:
+    def _steps(self, fit: PodFit, refusals: Mapping[str, Sequence[NodeRefusal]]) -> Iterator[ProposedStep]:
         """Yield the changes that help, each once; those for the nodes that lack least first."""
         texts: set[str] = set()
         for name in refused_by_closeness(refusals)[:_MOST_TRIED]:
-            for advice in self._helps(fit, needs, name, refusals[name]):
+            for advice in self._helps(fit, name, refusals[name]):
                 change = together((self._change, advice.change))
                 if change.text in texts:
                     continue
-                allowing = (
-                    other_node for other_node in refusals if not fit.refusals(advice.needs, other_node, self._ended)
-                )
+                changed_fit = fit._replace(needs=advice.needs)
+                allowing = (other_node for other_node in refusals if not changed_fit.refusals(other_node))
                 usable = (name,) if advice.on_node_only else tuple(islice(allowing, EXAMPLES))
                 if usable:
                     texts.add(change.text)
-                    yield Step(change, usable, DEVICES_AND_NODES)
+                    yield ProposedStep(change, usable, DEVICES_AND_NODES)
 
-    def _helps(self, fit: NodeFit, needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
+    def _helps(self, fit: PodFit, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
         """Yield changes that suffice for this node: of pod and node, or where a resource or port is taken, the end of pods."""
-        yield from _changed(needs, node, against, self._overhead)
-        ends = self._fewest_ends(fit, needs, node) if _is_taken(against) else None
+        yield from _changed(fit.needs, node, against, self._overhead)
+        ends = self._fewest_ends(fit, node) if _is_taken(against) else None
         if ends is None:
             return
         awaited, ended = ends
-        remaining = fit.refusals(needs, node, (*self._ended, *awaited, *ended))
+        remaining = fit._replace(ended=(*fit.ended, *awaited, *ended)).refusals(node)
         verb = "is" if len(awaited) == 1 else "are"
         wait = (f"wait until {' and '.join(awaited)} {verb} deleted",) if awaited else ()
         end = ProposedChange(wait, ended=(*awaited, *ended), ends=tuple(ended), harmful=bool(ended))
-        changed = _changed(needs, node, remaining, self._overhead) if remaining else (_Help(NO_CHANGE, needs),)
-        for advice in changed:
+        unchanged = (_Help(NO_CHANGE, fit.needs),)
+        for advice in _changed(fit.needs, node, remaining, self._overhead) if remaining else unchanged:
             yield _Help(together((advice.change, end)), advice.needs, on_node_only=True)
 
-    def _fewest_ends(self, fit: NodeFit, needs: PodNeeds, node: str) -> tuple[Sequence[str], Sequence[str]] | None:
+    def _fewest_ends(self, fit: PodFit, node: str) -> tuple[Sequence[str], Sequence[str]] | None:
         """Return the pods to wait for, and those to end, so that resources and ports of the node suffice; None if nothing helps.
 
         It is the end of one pod, else of some of those that take most.
         """
 
         def suffices(keys: Sequence[str]) -> bool:
-            return not _is_taken(fit.refusals(needs, node, (*self._ended, *keys)))
+            return not _is_taken(fit._replace(ended=(*fit.ended, *keys)).refusals(node))
 
-        running = [pod for pod in fit.running_on(node) if pod.key not in self._ended]
-        running.sort(key=lambda pod: (_share_of(pod, needs), pod.key))
+        running = [pod for pod in fit.fit.running_on(node) if pod.key not in fit.ended]
+        running.sort(key=lambda pod: (_share_of(pod, fit.needs), pod.key))
         by_key = {pod.key: pod for pod in staying_pods(self._view, (pod.key for pod in running))}
         leaving = [pod.key for pod in running if pod.key not in by_key]
         largest = [pod.key for pod in running if pod.key in by_key][: -_MOST_ENDED - 1 : -1]

@@ -17,7 +17,14 @@ from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.near_names import names_there
 from dra_extender.inspection.why.cause import OF_DEVICES, SELECTED_DEVICES, rejections_by_closeness
-from dra_extender.inspection.why.changes import ClaimChanges, Place, ProposedChange, Step, staying_pods, together
+from dra_extender.inspection.why.changes import (
+    ClaimChanges,
+    Place,
+    ProposedChange,
+    ProposedStep,
+    staying_pods,
+    together,
+)
 from dra_extender.inspection.why.further import FurtherReasons, unreached_pools
 from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeDiagnosis, NoMatch
@@ -129,9 +136,9 @@ class Reasons:
             return subject
         return f"{subject or ', request '.join(filter(None, (f'claim {claim}', request)))} of pod {self._pod.name}"
 
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[ProposedStep, ...]:
         """Return what would help, each text once, the smallest first; what is tried changes holds of the pod and of its gang."""
-        steps: dict[str, Step] = {}
+        steps: dict[str, ProposedStep] = {}
         for reason in self._known:
             sharing = sum(bool(facts.diagnoses) for facts in self._known) if self._trials.of_gang else 1
             with self._trials.shared(sharing):
@@ -139,7 +146,7 @@ class Reasons:
                     steps.setdefault(step.change.text, step)
         return tuple(sorted(steps.values(), key=lambda step: step.order))
 
-    def smallest_set(self) -> Step | None:
+    def smallest_set(self) -> ProposedStep | None:
         """Find a claim that the pod can do without, otherwise the smallest set of two or more changes that helps.
 
         Return None for gangs, and if the time or the trials are used up first.
@@ -150,14 +157,14 @@ class Reasons:
         steps = (self._change_and_further(further, end) for further in range(1, MOST_CHANGES))
         return self._without_a_claim() or next(filter(None, steps), None) or self._beside_advice()
 
-    def _without_a_claim(self) -> Step | None:
+    def _without_a_claim(self) -> ProposedStep | None:
         """Try the pod without one of the claims that do not fit."""
         nodes = [node for facts in self._known for node in facts.nodes]
         names = dict.fromkeys(facts.rejection.claim for facts in self._known if facts.rejection.code in _GIVEN_UP)
         changes = (self._claims.without([(name, "")], f"do without claim {name}") for name in names)
         return self._trials.first_that_helps(changes, tuple(dict.fromkeys(nodes)))
 
-    def _beside_advice(self) -> Step | None:
+    def _beside_advice(self) -> ProposedStep | None:
         """Find what helps the rest of a pod that has claims or requests for which nothing can be tried, and advise both.
 
         Return None if the rest of the pod fits.
@@ -180,18 +187,18 @@ class Reasons:
                 step = self._step_of_rest(*self._evaluated_again(nodes))
         if step is None:
             return None
-        return Step(together((*advised.values(), step.change)))
+        return ProposedStep(together((*advised.values(), step.change)))
 
-    def _step_of_rest(self, pod: Pod, result: FilterResult) -> Step | None:
+    def _step_of_rest(self, pod: Pod, result: FilterResult) -> ProposedStep | None:
         """Find what helps a pod as changes have left it; `result`: what the filter finds by then."""
         if result.fits:
             return NodeSteps(self._view, pod, self._trials.applied_change).first_step_on(tuple(result.fits))
         reasons = Reasons(self._view, pod, result, self._trials)
         return next((step for step in reasons.steps() if step.helps), None) or reasons.smallest_set()
 
-    def _change_and_further(self, further: int, end: float) -> Step | None:
+    def _change_and_further(self, further: int, end: float) -> ProposedStep | None:
         """Try a change against one reason with `further` more changes, each against what is left; prefer to end the fewest pods."""
-        best: Step | None = None
+        best: ProposedStep | None = None
         for changes_against in (self._next.edits, self._next.ends.of_nearest):
             for facts in self._known[:_MOST_REASONS_OF_A_SET]:
                 for change in islice(changes_against(facts), _MOST_OF_A_REASON):
@@ -208,7 +215,9 @@ class Reasons:
                 return best
         return None
 
-    def _step_after(self, change: ProposedChange, result: FilterResult, further: int, end: float) -> Step | None:
+    def _step_after(
+        self, change: ProposedChange, result: FilterResult, further: int, end: float
+    ) -> ProposedStep | None:
         """Find what helps in addition to `change`; `result`: what the filter finds after that change."""
         if result.fits:
             # Something beside devices keeps the pod from the nodes that have them.
@@ -222,7 +231,7 @@ class Reasons:
             return reasons._change_and_further(further - 1, end)
         return next((step for step in reasons.steps() if step.helps), None)
 
-    def _ended(self, step: Step) -> int:
+    def _ended(self, step: ProposedStep) -> int:
         return len(staying_pods(self._view, step.change.ended))
 
     def _is_same_on(self, result: FilterResult) -> bool:

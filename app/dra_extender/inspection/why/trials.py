@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.why.changes import ProposedChange, Step, together
+from dra_extender.inspection.why.changes import ProposedChange, ProposedStep, together
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, EXAMPLES
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import CLOSED
@@ -66,9 +66,9 @@ class Trials:
             self._share_used |= self._left <= 0 < before
             self._left += before - share
 
-    def first_that_helps(self, changes: Iterable[ProposedChange | None], nodes: Sequence[str]) -> Step | None:
+    def first_that_helps(self, changes: Iterable[ProposedChange | None], nodes: Sequence[str]) -> ProposedStep | None:
         """Return the first of these changes after which the pod fits; one that helps only with devices if no other does."""
-        of_devices: Step | None = None
+        of_devices: ProposedStep | None = None
         for change in changes:
             step = None if change is None else self.try_change(change, nodes)
             if step is not None and step.helps:
@@ -76,7 +76,7 @@ class Trials:
             of_devices = of_devices or step
         return of_devices
 
-    def try_change(self, change: ProposedChange, nodes: Sequence[str], *, again: bool = False) -> Step | None:
+    def try_change(self, change: ProposedChange, nodes: Sequence[str], *, again: bool = False) -> ProposedStep | None:
         """Return on which of these nodes the pod fits after the change; None if on none, or if a limit is reached.
 
         `again`: the change was tried already, and counts towards no limit.
@@ -91,8 +91,8 @@ class Trials:
             if self.of_gang:
                 return self._gang_fits(combined)
             fitting = sorted(self._view.evaluate(self._pod, self._open(nodes[:_MOST_NODES])).fits)
-            refusals = self._view.node_refusals(self._pod, combined.ended)
-            usable = [] if refusals is None else [name for name in fitting if not refusals(name)]
+            fit = self._view.pod_fit(self._pod, combined.ended)
+            usable = [] if fit is None else [name for name in fitting if not fit.refusals(name)]
         return _step(combined, usable or fitting, usable=bool(usable)) if fitting else None
 
     @contextmanager
@@ -109,7 +109,7 @@ class Trials:
     def applied_change(self) -> ProposedChange:
         return together(self._applied)
 
-    def _gang_fits(self, change: ProposedChange) -> Step | None:
+    def _gang_fits(self, change: ProposedChange) -> ProposedStep | None:
         """Return whether enough members of the gang get devices at once and fit on their nodes together."""
         nodes = self._open(self._view.ledger.nodes)
         self._view.offer_gang(self._pod, change.ended)
@@ -135,14 +135,16 @@ class Trials:
         return self._closed_nodes()
 
     def _closed_nodes(self) -> Container[str]:
-        refusals = self._view.node_refusals(self._pod)
-        if refusals is None:
+        fit = self._view.pod_fit(self._pod)
+        if fit is None:
             return ()
-        return {name for name in self._view.ledger.nodes if any(refusal.filter in CLOSED for refusal in refusals(name))}
+        return {
+            name for name in self._view.ledger.nodes if any(refusal.filter in CLOSED for refusal in fit.refusals(name))
+        }
 
 
-def _step(change: ProposedChange, nodes: Sequence[str], *, usable: bool) -> Step:
-    return Step(change, tuple(nodes[:EXAMPLES]), DEVICES_AND_NODES if usable else DEVICES_ONLY)
+def _step(change: ProposedChange, nodes: Sequence[str], *, usable: bool) -> ProposedStep:
+    return ProposedStep(change, tuple(nodes[:EXAMPLES]), DEVICES_AND_NODES if usable else DEVICES_ONLY)
 
 
 def refused_together(view: ClusterView, placed: Sequence["PlacedMember"], ended: Collection[str] = ()) -> str:

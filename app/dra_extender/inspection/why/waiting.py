@@ -196,8 +196,8 @@ def _signature(view: ClusterView, waiting_pod: _Waiting) -> Hashable:
         return facts.gates
     if pod.pod_group is not None and pod.needs_devices:
         return ("group", pod.namespace, pod.pod_group)
-    needs = None if view.node_fit is None else view.node_fit.needs(pod.key)
-    pod_needs = None if needs is None else msgspec.json.encode(msgspec.structs.replace(needs, key=""), order="sorted")
+    fit = view.pod_fit(pod)
+    needs = None if fit is None else msgspec.json.encode(msgspec.structs.replace(fit.needs, key=""), order="sorted")
     reported = tuple((reason.kind, reason.text) for reason in waiting_pod.reported)
     found_claims = find_claims(pod, view.ledger)
     if isinstance(found_claims, Rejection):
@@ -209,7 +209,7 @@ def _signature(view: ClusterView, waiting_pod: _Waiting) -> Hashable:
             else claim.record.claim.metadata.uid
             for claim in found_claims
         )
-    return pod.scheduler_name, claims, tuple(pod.extended_requests), pod.extended_claim, pod_needs, reported
+    return pod.scheduler_name, claims, tuple(pod.extended_requests), pod.extended_claim, needs, reported
 
 
 def _row_of(view: ClusterView, waiting_pod: _Waiting, verdict: PodCause) -> tuple[WaitingCause, str]:

@@ -33,7 +33,7 @@ from dra_extender.inspection.why.changes import (
     NO_CHANGE,
     ClaimChanges,
     ProposedChange,
-    Step,
+    ProposedStep,
     advised,
     staying_pods,
     together,
@@ -144,7 +144,7 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     return _with_steps(view, pod, report, steps)
 
 
-def _is_said_by(compound: Step, step: Step) -> bool:
+def _is_said_by(compound: ProposedStep, step: ProposedStep) -> bool:
     """Return whether steps that were tried together contain what another one advises, or do better."""
     return step.change.text == CORRECT_SELECTOR or step.change.is_said_by(compound.change)
 
@@ -238,7 +238,7 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
     )
 
 
-def _steps_of_bound(view: ClusterView, pod: Pod, report: WhyReport) -> Iterator[Step]:
+def _steps_of_bound(view: ClusterView, pod: Pod, report: WhyReport) -> Iterator[ProposedStep]:
     """Yield what helps a pod that has a node and does not start."""
     if report.cause is Cause.BOUND and pod.phase == PENDING:
         if lacks_allocation(view, pod):
@@ -247,7 +247,7 @@ def _steps_of_bound(view: ClusterView, pod: Pod, report: WhyReport) -> Iterator[
             yield advised(f"look at the Events of its kubelet: kubectl describe pod {pod.name} -n {pod.namespace}")
 
 
-def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> tuple[WhyReport, Sequence[Step]]:
+def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> tuple[WhyReport, Sequence[ProposedStep]]:
     """Return the report, and what helps once the pod has no scheduling gates and asks for no extended resources of nobody.
 
     A step lands the pod if nothing else is in its way; otherwise a note says what stays in the way.
@@ -276,7 +276,7 @@ def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> tuple[WhyR
             # What a claim that is made later will find is not known.
             return report, ()
         steps, hidden = _steps_once_admitted(view, changed, cause, trials)
-        steps = steps or (Step(trials.applied_change),)
+        steps = steps or (ProposedStep(trials.applied_change),)
     further = [reason.text for reason in cause.node_reasons]
     if cause.result is not None and not cause.result.fits:
         rejections = [group.rejection for group in cause.result.why()]
@@ -287,7 +287,7 @@ def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> tuple[WhyR
 
 def _steps_once_admitted(
     view: ClusterView, pod: Pod, cause: PodCause, trials: Trials
-) -> tuple[Sequence[Step], Sequence[str]]:
+) -> tuple[Sequence[ProposedStep], Sequence[str]]:
     """Return what helps a pod as changes have left it, and what stands in the way behind misspelt names."""
     node_steps = NodeSteps(view, pod, trials.applied_change)
     if cause.result is None:
@@ -306,7 +306,7 @@ def _steps_once_admitted(
     if compound is not None:
         return (compound,), hidden
     untried = (step.change for step in steps if not step.nodes)
-    return (Step(together((trials.applied_change, *untried))),), hidden
+    return (ProposedStep(together((trials.applied_change, *untried))),), hidden
 
 
 def _is_addition(text: str) -> bool:
@@ -322,7 +322,7 @@ def _with_note(report: WhyReport, once: str, texts: Sequence[str]) -> WhyReport:
 
 def _with_gang(
     view: ClusterView, pod: Pod, report: WhyReport, result: FilterResult
-) -> tuple[WhyReport, Reasons, Sequence[Step]]:
+) -> tuple[WhyReport, Reasons, Sequence[ProposedStep]]:
     """Add the plan of the pod's gang; find the reasons against the member that blocks it, and what helps the gang."""
     nodes = tuple(view.ledger.nodes)
     view.offer_gang(pod)
@@ -382,7 +382,7 @@ def _preemption_policy(view: ClusterView, pod: Pod) -> str:
     return ""
 
 
-def _with_steps(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[Step]) -> WhyReport:
+def _with_steps(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[ProposedStep]) -> WhyReport:
     """Return the report with these steps, and with what is known of the pods that they end.
 
     Steps that harm nobody come first, those that a PodDisruptionBudget forbids last.  For a gang, what steps that were tried
@@ -411,7 +411,7 @@ def _with_steps(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[
     return msgspec.structs.replace(report, next=tuple(next_steps))
 
 
-def _ended_pods(view: ClusterView, pod: Pod, step: Step) -> tuple[EndedPod, ...]:
+def _ended_pods(view: ClusterView, pod: Pod, step: ProposedStep) -> tuple[EndedPod, ...]:
     """Return the pods that a step ends; with a sentence about preemption if that could end them all.
 
     A pod of equal or higher priority is never preempted, and a gang is preempted for in another way.
@@ -433,7 +433,9 @@ def _ended_pods(view: ClusterView, pod: Pod, step: Step) -> tuple[EndedPod, ...]
     )
 
 
-def _with_scheduler(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[Step]) -> Sequence[Step]:
+def _with_scheduler(
+    view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[ProposedStep]
+) -> Sequence[ProposedStep]:
     """Return the steps for a pod whose scheduler is absent: they also name one that acts.
 
     If it is not clear which one, only what was not tried is left.
@@ -447,15 +449,15 @@ def _with_scheduler(view: ClusterView, pod: Pod, report: WhyReport, steps: Seque
         # What helps the gang says so already.
         return steps
     if not tried and report.cause is Cause.NOT_DEVICES:
-        tried = [Step(NO_CHANGE, report.usable, DEVICES_ONLY if view.node_fit is None else DEVICES_AND_NODES)]
+        tried = [ProposedStep(NO_CHANGE, report.usable, DEVICES_ONLY if view.node_fit is None else DEVICES_AND_NODES)]
     members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
     alike = [member.name for member in members if member.waits_for_node and member.scheduler_name == pod.scheduler_name]
     change = change.of(listed(sorted(alike)) if len(alike) > 1 else "")
     named = [step._replace(change=together((change, step.change))) for step in tried]
-    return [*(named or [Step(change)]), *untried]
+    return [*(named or [ProposedStep(change)]), *untried]
 
 
-def _helpful(report: WhyReport, steps: Sequence[Step]) -> Iterator[Step]:
+def _helpful(report: WhyReport, steps: Sequence[ProposedStep]) -> Iterator[ProposedStep]:
     """Yield the steps except those after which the pod would wait all the same; where that is not known, they are marked."""
     reported = [reason.kind for reason in report.reported if reason.kind not in JUDGED]
     unjudged = tuple(dict.fromkeys([*reported, *(further.kind for further in report.unjudged)]))
