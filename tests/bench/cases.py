@@ -26,7 +26,8 @@ CASES: Final[Mapping[str, str]] = MappingProxyType(
             rf"{_CEL}|geometric mean: compilation|\d+ cached programs|(?:slowest|largest) of \d+ hostile expressions"
         ),
         "claims": (
-            r"(?:plain devices|partitions|matchAttribute over three requests|firstAvailable|compatibility groups)"
+            r"(?:plain devices(?: until 98 % are in use)?|partitions|matchAttribute over three requests|firstAvailable"
+            r"|compatibility groups)"
             rf", {_SIZES}"
         ),
         "filter": (

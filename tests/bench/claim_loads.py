@@ -24,11 +24,13 @@ Slices = Callable[[int], Sequence[objects.Object]]
 
 def claim_loads(nodes: int, most: int) -> Sequence[Load]:
     """The queues whose rows compare ours with the in-tree plugin; at most so many pods each."""
+    per_node = workload.DEVICES_PER_NODE
     return (
-        _load("plain devices", nodes, most, workload.DEVICES_PER_NODE, _plain_slices, workload.claim),
+        _load("plain devices", nodes, most, per_node, _plain_slices, workload.claim),
+        _load("plain devices until 98 % are in use", nodes // 2, most, per_node, _plain_slices, workload.claim, 98),
         _load("partitions", nodes, most, _GPUS * _PARTS, _partition_slices, workload.claim),
         _load("matchAttribute over three requests", nodes, most, 2, _plain_slices, _matching_claim),
-        _load("firstAvailable", nodes, most, workload.DEVICES_PER_NODE, _plain_slices, _alternatives_claim),
+        _load("firstAvailable", nodes, most, per_node, _plain_slices, _alternatives_claim),
     )
 
 
@@ -37,9 +39,11 @@ def grouped_load(nodes: int, most: int) -> Load:
     return _load("compatibility groups", nodes, most, _GPUS * _PARTS, _grouped_slices, _kind_claim)
 
 
-def _load(name: str, nodes: int, most: int, per_node: int, slices: Slices, claim: Claim) -> Load:
-    """A quarter of what the nodes have room for stays free."""
-    pods = min(most, nodes * per_node * 3 // 4)
+def _load(
+    name: str, nodes: int, most: int, per_node: int, slices: Slices, claim: Claim, percent_used: int = 75
+) -> Load:
+    """As many pods as take so many percent of what the nodes have room for."""
+    pods = min(most, nodes * per_node * percent_used // 100)
 
     async def populate(api: ApiClient) -> None:
         await api.create(DEVICE_CLASSES, workload.device_class())

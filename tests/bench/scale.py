@@ -54,7 +54,7 @@ class Scale:
     filter_nodes: tuple[int, ...] = (500, 5_000)
     runs: int = 3
     peers: int = 4
-    claim_loads: int = 4
+    claim_loads: int = 5
     repeats: int = 2
     throughput_nodes: tuple[int, ...] = (200, 1_000)
     pods: int = 1_000
