@@ -28,6 +28,7 @@ from dra_extender.scheduling.call_budget import Awaited, CallBudget
 from dra_extender.scheduling.claims.extended_claims import ExtendedClaims
 from dra_extender.scheduling.claims.group_entries import GroupEntryWatch
 from dra_extender.scheduling.claims.live_reads import PodResolver, SpecReader, UndeliveredClaims
+from dra_extender.scheduling.claims.lookup import gang_of
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator, Prefetch
@@ -39,7 +40,6 @@ from dra_extender.scheduling.evaluation.ranking import LeastLoss
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
-from dra_extender.scheduling.gang.members import gang_of
 from dra_extender.scheduling.gang.permit import Permit
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures
@@ -47,7 +47,6 @@ from dra_extender.scheduling.hold_report import HoldReporter
 from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.holds.stale_holds import StaleHolds
-from dra_extender.scheduling.node_offers import NodeOffers
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -236,7 +235,7 @@ class Extender:
             fairness=fairness,
             stale=stale,
             holds=self._holds,
-            offers=NodeOffers(ledger, fairness, self._holds, prefetch, options),
+            prefetch=prefetch,
             time_slices=time_slices,
             spec_reader=self._spec_reader,
             undelivered=UndeliveredClaims(ledger, self._cluster.claims, time_slices, options),

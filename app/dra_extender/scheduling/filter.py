@@ -3,14 +3,15 @@
 import asyncio
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchPaused
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import ScoreTerms
 from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
@@ -22,7 +23,7 @@ from dra_extender.scheduling.claims.extended_need import (
     with_subject,
 )
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims, UnreadSpecs
-from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.claims.lookup import FoundClaim, gang_of
 from dra_extender.scheduling.claims.preconditions import (
     ClaimsByState,
     extended_claim_on,
@@ -31,16 +32,15 @@ from dra_extender.scheduling.claims.preconditions import (
     why_unusable_on,
 )
 from dra_extender.scheduling.evaluation.backoff import NODE_IN_BACKOFF, DeviceBackoff
-from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
+from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator, Prefetch
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
 from dra_extender.scheduling.evaluation.node_results import NODE_UNKNOWN
-from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
+from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult, rejected_everywhere
+from dra_extender.scheduling.evaluation.scoring import NO_TERMS, ratings
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
-from dra_extender.scheduling.gang.members import gang_of
 from dra_extender.scheduling.holds.fairness import HoldFairness
-from dra_extender.scheduling.holds.service import HoldService
+from dra_extender.scheduling.holds.service import HoldService, with_new_share_ids
 from dra_extender.scheduling.holds.stale_holds import RevocationScope, StaleHolds
-from dra_extender.scheduling.node_offers import NodeOffers
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.filter_response import FilterResponse
@@ -111,7 +111,7 @@ class Filter:
     fairness: HoldFairness
     stale: StaleHolds
     holds: HoldService
-    offers: NodeOffers
+    prefetch: Prefetch
     time_slices: TimeSlices
     spec_reader: SpecReader
     undelivered: UndeliveredClaims
@@ -137,7 +137,7 @@ class Filter:
             if result.demand is not None and self.expected is not None:
                 # Once the response is sent.
                 asyncio.get_running_loop().call_soon(self.expected.note, pod, result.demand)
-            offered = self.offers.offer(pod, result)
+            offered = self._offer(pod, result)
             return FilterResponse(fitting=offered, unresolvable=result.texts and result.node_statuses())
         self.fairness.record_rejection(pod, result.without_holds.loose)
         if result.limited:
@@ -146,6 +146,83 @@ class Filter:
         self.unschedulable.record(pod, result, budget)
         self.time_slices.charge(pod, self.clock.monotonic() - began)
         return FilterResponse(fitting=(), unresolvable=result.node_statuses())
+
+    def _offer(self, pod: Pod, result: FilterResult) -> Sequence[str]:
+        """Select the best nodes, and hold there what the pod would get; the holds of a gang member are placed already.
+
+        The holds and the prefetch wait until the response is sent.
+        """
+        self.fairness.end_waiting(pod.uid)
+        if result.assigned_node is not None:
+            return (result.assigned_node,)
+        for claim in result.held:
+            self.holds.extend(claim.uid, pod.uid)
+        if not result.open:
+            return tuple(result.fits)
+        # Mostly every node has a result, and there may be thousands.
+        fits = cast("dict[str, NodeResult]", result.fits)
+        nodes_without_holds: tuple[str, ...] = ()
+        if None in result.fits.values():
+            fits = {name: node_result for name, node_result in result.fits.items() if node_result is not None}
+            nodes_without_holds = tuple(name for name in result.fits if name not in fits)
+        offered: Mapping[str, NodeResult] = {}
+        try:
+            selected = self.fairness.select(pod, self._best_first(result, fits), fits, self.options.offered_nodes)
+            offered = {name: fits[name] for name in selected}
+        except RetryableError:
+            if not nodes_without_holds:
+                raise
+        self.holds.defer(partial(self._hold, pod, self.clock.monotonic(), result.open, offered, result.losses))
+        if result.demand is not None:
+            asyncio.get_running_loop().call_soon(self.prefetch.start, result.demand)
+        return (*nodes_without_holds, *offered)
+
+    def _best_first(self, result: FilterResult, fits: Mapping[str, NodeResult]) -> Sequence[str]:
+        """Return the nodes by rating; equal nodes, and nodes that are all offered, in the order of their evaluation."""
+        if len(fits) <= self.options.offered_nodes:
+            return list(fits)
+        uids = (claim.uid for claim in result.held)
+        hold_terms = [hold.score_terms for uid in uids if (hold := self.ledger.holds.get(uid))]
+        score_terms = result.score_terms
+        if hold_terms:
+            score_terms = {
+                name: sum((by_node[name] for by_node in hold_terms if name in by_node), terms)
+                for name, terms in score_terms.items()
+            }
+        rated = ratings(score_terms, self.options)
+        return sorted(fits, key=rated.__getitem__, reverse=True)
+
+    def _hold(
+        self,
+        pod: Pod,
+        since: float,
+        claims: Sequence[FoundClaim],
+        offered: Mapping[str, NodeResult],
+        losses: Mapping[str, float],
+    ) -> None:
+        """Hold the placements of each claim on the offered nodes; some nodes need no claim for extended resources."""
+        if offered:
+            self.fairness.offered(pod.uid)
+        claims_by_node = {
+            name: () if (placement := result.placement) is None else placement.claims
+            for name, result in offered.items()
+        }
+        for index, claim in enumerate(claims):
+            placements = {
+                name: with_new_share_ids(placed[index])
+                for name, placed in claims_by_node.items()
+                if index < len(placed)
+            }
+            score_terms = {name: offered[name].score_terms[index] for name in placements if offered[name].score_terms}
+            # The loss is that of all claims: the first one has it.
+            for name in placements if index == 0 else ():
+                if name in losses:
+                    score_terms[name] = score_terms.get(name, NO_TERMS) + ScoreTerms(loss=losses[name])
+            if placements:
+                versions = {name: offered[name].state for name in placements}
+                self.holds.place(
+                    pod.namespace, pod.uid, claim.uid, (pod.uid,), placements, versions, score_terms, since
+                )
 
     async def _wait(self, result: FilterResult, call: _FilterCall) -> bool:
         """Wait for what the evaluation lacks; return whether the pod is to be evaluated again.

@@ -10,7 +10,7 @@ from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.gang.members import MemberCandidate, candidate_of, members_of
 from dra_extender.scheduling.gang.offers import GangOffers
-from dra_extender.scheduling.gang.placements import PlacementOracle, PlanUsage
+from dra_extender.scheduling.gang.placements import PlacementOracle, PlanRequest
 
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
@@ -40,9 +40,7 @@ def test_capacities_are_kept_by_what_claims_read_and_not_with_its_text(other: st
             world.extender.allocator,
             NodeEquivalence(world.ledger, Features()),
             capacities,
-            (candidate,),
-            offered,
-            PlanUsage(world.ledger.usage(), world.ledger.nodes_under_holds()),
+            PlanRequest(pod.uid, (candidate,), 1, offered),
             (),
             CallBudget(SystemClock(), math.inf),
         )

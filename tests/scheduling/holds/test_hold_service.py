@@ -21,7 +21,7 @@ class Holds:
 
     def place(self, claim: str, *pods: str) -> None:
         """Hold the claim on node n1."""
-        self.service.place(self.service.unit("default", pods[0]), claim, pods, {"n1": PLACEMENT}, {"n1": 0})
+        self.service.place("default", pods[0], claim, pods, {"n1": PLACEMENT}, {"n1": 0})
 
 
 def test_a_hold_lasts_for_its_time_and_longer_once_a_further_pod_uses_its_claim() -> None:

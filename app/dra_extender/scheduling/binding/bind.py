@@ -27,10 +27,9 @@ from dra_extender.scheduling.call_budget import Awaited, within_slice
 from dra_extender.scheduling.claims.extended_claims import ExtendedClaims, ExtendedResourceClaim
 from dra_extender.scheduling.claims.group_entries import most_entries, reserved_through_group
 from dra_extender.scheduling.claims.live_reads import PodResolver, SpecReader, UnreadSpecs
-from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, names_missing
+from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, gang_of, names_missing
 from dra_extender.scheduling.claims.writer import ClaimWriter, OutcomeUnknownError, is_kept
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
-from dra_extender.scheduling.gang.members import gang_of
 from dra_extender.scheduling.gang.permit import Permit, QuorumNotReachedError
 from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, ServerUnavailableError

@@ -20,7 +20,7 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES, read_claim
-from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of, is_crowded, named_claims
+from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of, gang_of, is_crowded, named_claims
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -57,7 +57,8 @@ def why_crowded_out(claim: FoundClaim, pod: Pod, node: Node, ledger: Ledger) -> 
     elif ability is GroupEntrySupport.UNKNOWN:
         # The group needs an entry, and the pod one of its own if it does not start.
         needed = 1 if head.reserved_by(group.uid) else 2
-        if _is_in_waiting_gang(pod, ledger):
+        gang = gang_of(pod, ledger)
+        if gang is not None and not ledger.pods.has_running_member(*gang.metadata.key):
             detail = f"nothing is found out by members of a gang of which none is bound; {_ADVICE}"
         elif free_entries < needed:
             detail = f"there is no entry left for a pod that would find out; {_ADVICE}"
@@ -84,12 +85,6 @@ def reserved_through_group(claims: Iterable[FoundClaim], node: Node, ledger: Led
 
 def _is_automatic(ledger: Ledger) -> bool:
     return ledger.pod_groups.reservation is GroupReservation.AUTO and ledger.pod_groups.ends_entries
-
-
-def _is_in_waiting_gang(pod: Pod, ledger: Ledger) -> bool:
-    """Return whether the pod is a member of a gang of which no member is bound."""
-    group = None if pod.pod_group is None else ledger.pod_groups.get(pod.namespace, pod.pod_group)
-    return group is not None and group.min_count is not None and not ledger.pods.has_running_member(*group.metadata.key)
 
 
 def why_full(claim: FoundClaim, ledger: Ledger) -> str:

@@ -98,6 +98,14 @@ def named_claims(pod: Pod, ledger: Ledger) -> Iterator[tuple[PodResourceClaim, C
             yield entry, record
 
 
+def gang_of(pod: Pod, ledger: Ledger) -> PodGroup | None:
+    """Return the pod's group if that is a gang."""
+    if pod.pod_group is None:
+        return None
+    group = ledger.pod_groups.get(pod.namespace, pod.pod_group)
+    return group if group is not None and group.min_count is not None else None
+
+
 def names_missing(pod: Pod) -> bool:
     """Return whether this state of the pod lacks the name of the claim that was created for one of its templates."""
     templated = [entry.name for entry in pod.claims if not entry.resource_claim_name]

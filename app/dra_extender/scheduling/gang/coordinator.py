@@ -27,10 +27,10 @@ from dra_extender.scheduling.gang.members import (
 )
 from dra_extender.scheduling.gang.offers import GangOffers
 from dra_extender.scheduling.gang.permit import Permit
-from dra_extender.scheduling.gang.placements import PlanUnfinishedError
-from dra_extender.scheduling.gang.planner import GangPlanner, PlanRequest
+from dra_extender.scheduling.gang.placements import MAX_STEPS, PlanRequest, PlanUnfinishedError
+from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures, GangPlan, PlacedMember
-from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment
+from dra_extender.scheduling.gang.search import Assignment
 from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService, with_new_share_ids
 from dra_extender.scheduling.holds.stale_holds import StaleHolds
@@ -363,7 +363,7 @@ class GangCoordinator:
     def _hold(
         self, group: PodGroup, assignments: Mapping[str, Assignment], candidates: Sequence[MemberCandidate]
     ) -> None:
-        unit = self.holds.unit(group.metadata.namespace, group.metadata.uid)
+        meta = group.metadata
         users: dict[str, list[str]] = {}
         for uid, assignment in assignments.items():
             for claim in assignment.placements:
@@ -372,7 +372,7 @@ class GangCoordinator:
             placement = with_new_share_ids(assignments[pods[0]].placements[claim])
             nodes = {assignments[uid].node for uid in pods}
             versions = {name: self.ledger.state.version(name) for name in nodes}
-            self.holds.place(unit, claim, pods, dict.fromkeys(nodes, placement), versions)
+            self.holds.place(meta.namespace, meta.uid, claim, pods, dict.fromkeys(nodes, placement), versions)
         for candidate in candidates:
             for held_claim in candidate.claims.held if candidate.pod.uid in assignments else ():
                 self.holds.extend(held_claim.uid, candidate.pod.uid)

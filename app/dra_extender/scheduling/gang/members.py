@@ -100,14 +100,6 @@ def lacking_text(unready: Sequence[tuple[Pod, Rejection]]) -> str:
     return "; ".join(texts)
 
 
-def gang_of(pod: Pod, ledger: Ledger) -> PodGroup | None:
-    """Return the pod's group if that is a gang."""
-    if pod.pod_group is None:
-        return None
-    group = ledger.pod_groups.get(pod.namespace, pod.pod_group)
-    return group if group is not None and group.min_count is not None else None
-
-
 def why_too_large(group: PodGroup, ledger: Ledger) -> Rejection | None:
     """Return why the gang is not planned, which cannot be paused; None if it is small enough."""
     parts = ledger.pods.unbound_parts(*group.metadata.key)

@@ -14,7 +14,8 @@ from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.caches import LruCache
 from dra_extender.runtime.token_bucket import TokenBucket
 from dra_extender.scheduling.call_budget import Awaited, CallBudget, within_slice
-from dra_extender.scheduling.gang.members import existing_members, gang_of, lacking_text, take_snapshot, why_too_large
+from dra_extender.scheduling.claims.lookup import gang_of
+from dra_extender.scheduling.gang.members import existing_members, lacking_text, take_snapshot, why_too_large
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 

@@ -1,13 +1,12 @@
 """Answers the questions of a gang's search about nodes and devices, from the ledger and with the allocator."""
 
-from collections.abc import Collection, Container, Generator, Hashable, Mapping, MutableMapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Collection, Generator, Hashable, Mapping, MutableMapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from dra_extender.allocator.demand.demand import Demand, Reads, reads_of
 from dra_extender.allocator.state.reasons import Code, NoFit, Rejection, SearchPaused
-from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.usage import UsageTable, UsageWith
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
@@ -41,11 +40,28 @@ class PlanUnfinishedError(Exception):
         self.unread = unread
 
 
-class PlanUsage(NamedTuple):
-    """What a plan takes as in use, and the nodes where that may differ from what is allocated (None: any node)."""
+MAX_STEPS: Final = 50_000
 
-    usage: Usage
-    differing_nodes: Container[str] | None
+
+class PlanRequest(NamedTuple):
+    """The members to plan, and at least how many of them get a node, perhaps without the member of the call (`pod_uid`).
+
+    `ignored_holds`: holds (UIDs of claims) that count as ended.  `freed`: allocations that count as released.
+    """
+
+    pod_uid: str
+    candidates: Sequence[MemberCandidate]
+    needed: int
+    offered: OfferedNodes
+    steps: int = MAX_STEPS
+    ignored_holds: frozenset[str] = frozenset()
+    freed: tuple[DeviceHolding, ...] = ()
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for equal requests of one or several calls."""
+        pods = tuple(member.pod.uid for member in self.candidates)
+        return self.pod_uid, pods, self.needed, self.steps, self.ignored_holds, self.freed
 
 
 class PlacementOracle:
@@ -60,9 +76,7 @@ class PlacementOracle:
         allocator: NodeAllocator,
         equivalence: NodeEquivalence,
         capacities: MutableMapping[Hashable, int],
-        candidates: Sequence[MemberCandidate],
-        offered: OfferedNodes,
-        usage: PlanUsage,
+        request: PlanRequest,
         backed_off: Collection[DeviceId],
         budget: CallBudget,
     ) -> None:
@@ -74,12 +88,15 @@ class PlacementOracle:
         self._allocator = allocator
         self._equivalence = equivalence
         self._capacities = capacities
+        ignored_holds, freed, candidates = request.ignored_holds, request.freed, request.candidates
+        usage = ledger.usage_without(ignored_holds, freed) if ignored_holds or freed else ledger.usage()
         self._by_uid = {member.pod.uid: member for member in candidates}
         self._claims = {claim.uid: claim for member in candidates for claim in member.claims.open}
         self._extended = {member.planned_uid: member for member in candidates if member.planned_uid}
-        self._offered = offered
-        self._usage = BackoffUsage(usage.usage, backed_off) if backed_off else usage.usage
-        self._differing_nodes = usage.differing_nodes
+        self._offered = request.offered
+        self._usage = BackoffUsage(usage, backed_off) if backed_off else usage
+        # Where the usage may differ from what is allocated; None: on any node.
+        self._differing_nodes = None if freed else ledger.nodes_under_holds()
         self._comparable = not backed_off
         self._reach: dict[DeviceId, Hashable | None] = {}
         self._devices: dict[PoolId, Mapping[str, tuple[str, Device]]] = {}

@@ -17,36 +17,14 @@ from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.result import WithoutHolds
-from dra_extender.scheduling.gang.members import MemberCandidate, members_of
-from dra_extender.scheduling.gang.offers import OfferedNodes
-from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle, PlanUnfinishedError, PlanUsage
-from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment, GangSearch
+from dra_extender.scheduling.gang.members import members_of
+from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle, PlanRequest, PlanUnfinishedError
+from dra_extender.scheduling.gang.search import Assignment, GangSearch
 from dra_extender.scheduling.holds.stale_holds import StaleHolds
 
 _MOST_CAPACITIES: Final = 10_000
 _MOST_PAUSED: Final = 4
 _NOT_EVEN_ALONE: Final = Rejection(code=Code.COMBINATION, detail="on no node, even for this pod alone")
-
-
-class PlanRequest(NamedTuple):
-    """The members to plan, and at least how many of them get a node, perhaps without the member of the call (`pod_uid`).
-
-    `ignored_holds`: holds (UIDs of claims) that count as ended.  `freed`: allocations that count as released.
-    """
-
-    pod_uid: str
-    candidates: Sequence[MemberCandidate]
-    needed: int
-    offered: OfferedNodes
-    steps: int = MAX_STEPS
-    ignored_holds: frozenset[str] = frozenset()
-    freed: tuple[DeviceHolding, ...] = ()
-
-    @property
-    def key(self) -> Hashable:
-        """Equal for equal requests of one or several calls."""
-        pods = tuple(member.pod.uid for member in self.candidates)
-        return self.pod_uid, pods, self.needed, self.steps, self.ignored_holds, self.freed
 
 
 class PlanResult(NamedTuple):
@@ -55,7 +33,6 @@ class PlanResult(NamedTuple):
     `unplaceable`: members (UIDs) that get no devices even alone, one of each kind.
     """
 
-    facts: "_PlanFacts"
     assignments: Mapping[str, Assignment] = {}
     unplaceable: frozenset[str] = frozenset()
     limited: bool = False
@@ -118,9 +95,9 @@ class GangPlanner:
         if budget.closed:
             raise PlanUnfinishedError
         ledger, key, facts = self.ledger, request.key, self._facts(request)
-        result: PlanResult | None = budget.answers.get(key)
-        if result is not None and result.facts == facts:
-            return result
+        known: tuple[_PlanFacts, PlanResult] | None = budget.answers.get(key)
+        if known is not None and known[0] == facts:
+            return known[1]
         self._require_specs(request, budget)
         ongoing = self._paused.pop(key, None)
         if ongoing is None or not ongoing.can_continue(request, facts):
@@ -141,8 +118,8 @@ class GangPlanner:
                 # Something changed during a pause: the next slice begins a new search.
                 raise SearchPaused
         unplaceable = frozenset(member.uid for member in ongoing.search.unplaceable)
-        result = PlanResult(facts, assignments, unplaceable, ongoing.search.limited)
-        budget.answers[key] = result
+        result = PlanResult(assignments, unplaceable, ongoing.search.limited)
+        budget.answers[key] = facts, result
         return result
 
     def without_holds(self, request: PlanRequest, unit: str, budget: CallBudget) -> WithoutHolds:
@@ -187,22 +164,11 @@ class GangPlanner:
             raise PlanUnfinishedError(UnreadSpecs(tuple(unread.values())))
 
     def _begin(self, request: PlanRequest, facts: _PlanFacts, budget: CallBudget) -> _OngoingPlan:
-        ledger, candidates, offered = self.ledger, request.candidates, request.offered
-        ignored_holds, freed = request.ignored_holds, request.freed
-        usage = ledger.usage_without(ignored_holds, freed) if ignored_holds or freed else ledger.usage()
-        members = members_of(candidates, offered.to)
+        offered, members = request.offered, members_of(request.candidates, request.offered.to)
         if len(self._capacities) > _MOST_CAPACITIES:
             self._capacities.clear()
         oracle = PlacementOracle(
-            ledger,
-            self.allocator,
-            self.equivalence,
-            self._capacities,
-            candidates,
-            offered,
-            PlanUsage(usage, None if freed else ledger.nodes_under_holds()),
-            facts.backed_off,
-            budget,
+            self.ledger, self.allocator, self.equivalence, self._capacities, request, facts.backed_off, budget
         )
         search = GangSearch(members, offered.nodes, oracle, request.steps)
         return _OngoingPlan(request, facts, oracle, search, search.solve(request.needed))

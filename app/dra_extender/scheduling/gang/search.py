@@ -18,9 +18,8 @@ from typing import Final, NamedTuple
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
 from dra_extender.scheduling.gang.members import GangMember
-from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle
+from dra_extender.scheduling.gang.placements import MAX_STEPS, Pausable, PlacementOracle
 
-MAX_STEPS: Final = 50_000
 MAX_EXCHANGES: Final = 2_000
 _POLL: Final = 31
 _MOST_COMPARED: Final = 100_000

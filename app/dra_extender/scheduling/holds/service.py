@@ -6,7 +6,7 @@ node, and ends them when their claim is allocated or deleted, or when their pod 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -20,16 +20,6 @@ from dra_extender.scheduling.ports.options import Options
 _NO_SCORE_TERMS: Final[Mapping[str, ScoreTerms]] = {}
 
 
-class HoldUnit(NamedTuple):
-    """Holds that are placed and revoked together: those of a pod or of a PodGroup, `unit` is its UID.  See `Hold` for the times."""
-
-    namespace: str
-    unit: str
-    since: float
-    expires: float
-    latest: float
-
-
 class HoldService:
     """Places, extends, transfers, releases and revokes holds.  Readers use `Ledger.holds`."""
 
@@ -38,31 +28,35 @@ class HoldService:
         self._clock = clock
         self._options = options
 
-    def unit(self, namespace: str, uid: str) -> HoldUnit:
-        now = self._clock.monotonic()
-        expires = now + self._options.hold_seconds
-        return HoldUnit(namespace, uid, now, expires, expires + self._options.binding_timeout_seconds)
-
     def place(
         self,
-        unit: HoldUnit,
+        namespace: str,
+        unit: str,
         claim_uid: str,
         pods: Iterable[str],
         placements: dict[str, ClaimPlacement],
         versions: dict[str, int],
         score_terms: Mapping[str, ScoreTerms] = _NO_SCORE_TERMS,
+        since: float | None = None,
     ) -> None:
         """Hold these placements (by node) of the claim for these pods, in place of an earlier hold.
 
-        `versions`: the state of each node at which its placement was decided.
+        `unit`: UID of the pod or PodGroup.  `versions`: the state of each node at which its placement was decided.  `since`: when
+        the hold begins (monotonic), now if that is not given.
         """
+        since = self._clock.monotonic() if since is None else since
+        expires = since + self._options.hold_seconds
         hold = Hold(
             claim_uid=claim_uid,
             placements=placements,
             versions=versions,
-            score_terms=score_terms,
+            expires=expires,
             pods=set(pods),
-            **unit._asdict(),
+            score_terms=score_terms,
+            namespace=namespace,
+            unit=unit,
+            since=since,
+            latest=expires + self._options.binding_timeout_seconds,
         )
         self._ledger.hold_book.place(hold)
 
