@@ -10,13 +10,8 @@ from dra_extender.simulator.apiserver.served_fields import Served
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 
-def gpus(nodes: int, each: int, options: Options | None = None) -> InMemoryExtender:
-    world = InMemoryExtender(options)
-    for index in range(nodes):
-        world.node(f"n{index}")
-        world.gpus(f"n{index}", each)
-    world.device_class()
-    return world
+def gpus(nodes: int, each: int, options: Options | None = None, **pods: str) -> InMemoryExtender:
+    return InMemoryExtender(options).furnish(**{f"n{index}": each for index in range(nodes)}, **pods)
 
 
 def names(count: int) -> tuple[str, ...]:
@@ -34,22 +29,17 @@ async def test_a_pod_without_claims_gets_every_node_echoed() -> None:
 
 
 async def test_at_most_the_configured_number_of_nodes_is_offered_and_held() -> None:
-    world = gpus(6, 1, Options(offered_nodes=2))
-    world.add_claim("c1")
-    world.add_pod("p1", "c1")
+    world = gpus(6, 1, Options(offered_nodes=2), p1="c1")
 
     answer = await world.filter("p1", *names(6))
 
     assert len(answer.fitting) == 2
-    hold = world.ledger.holds.of_pod(world.pod("p1")["metadata"]["uid"])[0]
+    hold = world.ledger.holds.of_pod(world.uid("p1"))[0]
     assert set(hold.placements) == set(answer.fitting)
 
 
 async def test_what_is_held_for_one_pod_is_not_given_to_another() -> None:
-    world = gpus(2, 1)
-    for name in ("1", "2"):
-        world.add_claim(f"c{name}")
-        world.add_pod(f"p{name}", f"c{name}")
+    world = gpus(2, 1, p1="c1", p2="c2")
 
     first = await world.filter("p1", "n0", "n1")
     second = await world.filter("p2", "n0", "n1")
@@ -60,10 +50,7 @@ async def test_what_is_held_for_one_pod_is_not_given_to_another() -> None:
 
 
 async def test_a_later_pod_waits_a_moment_for_the_bind_before() -> None:
-    world = gpus(2, 1, Options(hold_wait_seconds=5.0))
-    for name in ("1", "2"):
-        world.add_claim(f"c{name}")
-        world.add_pod(f"p{name}", f"c{name}")
+    world = gpus(2, 1, Options(hold_wait_seconds=5.0), p1="c1", p2="c2")
     await world.filter("p1", "n0", "n1")
 
     async with world.watching():
@@ -76,9 +63,7 @@ async def test_a_later_pod_waits_a_moment_for_the_bind_before() -> None:
 
 
 async def test_a_further_filter_call_of_the_same_pod_replaces_its_holds() -> None:
-    world = gpus(2, 1)
-    world.add_claim("c1")
-    world.add_pod("p1", "c1")
+    world = gpus(2, 1, p1="c1")
 
     await world.filter("p1", "n0", "n1")
     answer = await world.filter("p1", "n0")
@@ -88,10 +73,7 @@ async def test_a_further_filter_call_of_the_same_pod_replaces_its_holds() -> Non
 
 
 async def test_a_joined_hold_offers_only_its_nodes() -> None:
-    world = gpus(3, 1)
-    world.add_claim("shared")
-    world.add_pod("p1", "shared")
-    world.add_pod("p2", "shared")
+    world = gpus(3, 1, p1="shared", p2="shared")
     await world.filter("p1", "n1")
 
     answer = await world.filter("p2", *names(3))
@@ -101,9 +83,7 @@ async def test_a_joined_hold_offers_only_its_nodes() -> None:
 
 
 async def test_a_nomination_settles_the_hold_and_its_end_releases_it() -> None:
-    world = gpus(3, 1)
-    world.add_claim("c1")
-    world.add_pod("p1", "c1")
+    world = gpus(3, 1, p1="c1")
     await world.filter("p1", *names(3))
     key = Key(StoredKind.POD, "default", "p1")
 
@@ -115,7 +95,7 @@ async def test_a_nomination_settles_the_hold_and_its_end_releases_it() -> None:
         world.sync()
 
     nominate("n1")
-    hold = world.ledger.holds.of_pod(world.pod("p1")["metadata"]["uid"])[0]
+    hold = world.ledger.holds.of_pod(world.uid("p1"))[0]
     assert set(hold.placements) == {"n1"}
     world.clock.seconds += world.options.hold_seconds + world.options.binding_timeout_seconds - 1
     assert world.ledger.hold_book.expire(world.clock.monotonic()) == 0
@@ -272,8 +252,7 @@ async def test_devices_beside_counters_are_offered_where_they_count(
     if not counted:
         assert Code.NO_DEVICES in told(answer)
         return
-    async with world.watching():
-        await world.bind("p0", "n1")
+    await world.bind_through("p0", "n1")
     assert world.devices("c0") == ["n1/a"]
     second = await world.filter("p1", "n1")
     assert Code.COUNTERS in told(second)

@@ -13,19 +13,8 @@ from tests.support.scheduling.world import DRIVER, InMemoryExtender
 PLANTED = "s3cr3t-of-a-tenant"
 
 
-def world_with_gpus(nodes: int, each: int) -> InMemoryExtender:
-    world = InMemoryExtender()
-    for index in range(nodes):
-        world.node(f"n{index}")
-        world.gpus(f"n{index}", each)
-    world.device_class()
-    return world
-
-
 async def test_report_has_what_is_held_where_for_whom_and_until_when() -> None:
-    world = world_with_gpus(2, 1)
-    world.add_claim("c1")
-    world.add_pod("p1", "c1")
+    world = InMemoryExtender().furnish(n0=1, n1=1, p1="c1")
     await world.filter("p1", "n0", "n1")
 
     report = world.extender.hold_reporter.report(leads=True)
@@ -33,7 +22,7 @@ async def test_report_has_what_is_held_where_for_whom_and_until_when() -> None:
     assert (report.format, report.leads, report.taken_at, report.left_out) == (FORMAT, True, world.clock.now(), 0)
     (held,) = report.holds
     assert (held.claim, held.namespace, held.nominated) == ("c1", "default", False)
-    assert held.pods == (("default/p1", world.pod("p1")["metadata"]["uid"]),)
+    assert held.pods == (("default/p1", world.uid("p1")),)
     assert held.until == world.clock.now() + world.options.hold_seconds
     assert {each.node: [device.device for device in each.devices] for each in held.nodes} == {
         "n0": ["gpu-0"],
@@ -42,7 +31,7 @@ async def test_report_has_what_is_held_where_for_whom_and_until_when() -> None:
 
 
 async def test_parameters_for_drivers_stay_in_the_service() -> None:
-    world = world_with_gpus(1, 1)
+    world = InMemoryExtender().furnish(n0=1)
     opaque = {"driver": DRIVER, "parameters": {"password": PLANTED}}
     requests = [{"name": "req", "exactly": {"deviceClassName": "gpu"}}]
     spec = {"devices": {"requests": requests, "config": [{"opaque": opaque}]}}
@@ -56,10 +45,8 @@ async def test_parameters_for_drivers_stay_in_the_service() -> None:
 
 async def test_report_is_bounded_and_counts_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hold_report, "MOST_DEVICES", 3)
-    world = world_with_gpus(2, 8)
+    world = InMemoryExtender().furnish(n0=8, n1=8, p0="c0", p1="c1", p2="c2", p3="c3")
     for index in range(4):
-        world.add_claim(f"c{index}")
-        world.add_pod(f"p{index}", f"c{index}")
         await world.filter(f"p{index}", "n0", "n1")
     report = world.extender.hold_reporter.report(leads=True)
     assert (len(report.holds), report.left_out) == (1, 3)
@@ -67,7 +54,7 @@ async def test_report_is_bounded_and_counts_what_it_leaves_out(monkeypatch: pyte
 
 
 async def test_without_holds_the_report_is_empty() -> None:
-    report = world_with_gpus(1, 1).extender.hold_reporter.report(leads=False)
+    report = InMemoryExtender().furnish(n0=1).extender.hold_reporter.report(leads=False)
     assert (report.leads, report.holds, report.plans) == (False, (), ())
 
 
@@ -75,9 +62,7 @@ async def test_plan_of_a_gang_names_the_node_of_each_member_and_which_are_announ
     world = GangExtender()
     for node in ("n1", "n2"):
         world.cards(node, 1)
-    world.gang("g", 2)
-    for pod in "ab":
-        world.member("g", pod, "whole")
+    world.gang("g", 2, "whole", "ab")
     assert await world.ask("a", "n1", "n2") in ({"a": ["n1"]}, {"a": ["n2"]})
 
     (plan,) = world.extender.hold_reporter.report(leads=True).plans

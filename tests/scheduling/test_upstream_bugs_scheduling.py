@@ -14,42 +14,25 @@ from dra_extender.ledger.sinks import sinks_of
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.cluster import MemoryPods
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangExtender
+from tests.scheduling.gang.test_coordinator import GangExtender, whole_against_halves
 from tests.support.kube.recording import CountingObserver, ManualClock
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import DRIVER, InMemoryExtender
+from tests.support.scheduling.seam import Seam, restart
+from tests.support.scheduling.world import CONDITIONS, DRIVER, InMemoryExtender
 from tests.support.turns import until
-
-FAILING: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
 
 
 @pytest.fixture
 def world() -> InMemoryExtender:
     """Node n1 with one GPU; pods p1 and p2 with a claim for one each."""
-    world = InMemoryExtender()
-    world.node("n1")
-    world.gpus("n1", 1)
-    world.device_class()
-    for number in "12":
-        world.add_claim(f"c{number}")
-        world.add_pod(f"p{number}", f"c{number}")
-    return world
+    return InMemoryExtender().furnish(n1=1, p1="c1", p2="c2")
 
 
 def shared(*pods: str) -> InMemoryExtender:
     """Nodes n1 and n2 with a GPU each, and pods that share one claim."""
-    world = InMemoryExtender()
-    for node in ("n1", "n2"):
-        world.node(node)
-        world.gpus(node, 1)
-    world.device_class()
-    world.add_claim("shared")
-    for pod in pods:
-        world.add_pod(pod, "shared")
-    return world
+    return InMemoryExtender().furnish(n1=1, n2=1, **dict.fromkeys(pods, "shared"))
 
 
 async def test_136269_a_device_is_not_given_again_before_the_watch_has_told_of_its_allocation(
@@ -79,11 +62,7 @@ async def test_138765_a_gang_that_fits_somehow_is_placed_whichever_member_comes_
     """Pod by pod the first members would take the halves of the only card that can be had whole."""
     for order in (["a", "b", "w"], ["w", "b", "a"], ["b", "w", "a"]):
         world = GangExtender()
-        world.cards("n1", 1)
-        world.cards("n2", 1, whole=False)
-        world.gang("g", 3)
-        for name, size in [("a", "any"), ("b", "any"), ("w", "whole")]:
-            world.member("g", name, size)
+        whole_against_halves(world)
         seats = await world.ask(order, "n1", "n2")
         async with world.watching():
             await asyncio.gather(*(world.bind(pod, seats[pod][0]) for pod in order))
@@ -145,25 +124,12 @@ async def test_137647_members_of_a_group_that_bind_a_shared_pending_claim_at_onc
     assert {each["name"] for each in world.claim("shared")["status"]["reservedFor"]} >= set(bound)
 
 
-class Unbindable(MemoryPods):
-    """The pods port; pod p1 cannot be bound."""
-
-    def __init__(self, world: InMemoryExtender) -> None:
-        super().__init__(world.cluster.store)
-
-    async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
-        if name == "p1":
-            raise RequestRejectedError("not this one")
-        await super().bind(namespace, name, uid, node)
-
-
 async def test_139417_a_bind_that_fails_lets_go_of_a_shared_claim_once() -> None:
     """The bind of p1 fails after the claim is allocated; p2's part in it stays, and nobody else gets the device."""
     world = shared("p1", "p2")
     world.add_claim("other")
     world.add_pod("p3", "other")
-    world.pods = Unbindable(world)
-    world.start()
+    restart(world, pods=Seam(world.cluster.pods).before("bind", *[RequestRejectedError("not this one")] * 2))
     for pod in ("p1", "p2"):
         assert list((await world.filter(pod, "n1")).fitting) == ["n1"]
     async with world.watching():
@@ -173,7 +139,7 @@ async def test_139417_a_bind_that_fails_lets_go_of_a_shared_claim_once() -> None
             assert list((await world.filter("p3", "n1")).fitting) == []
         await world.bind("p2", "n1")
     assert world.devices("shared") == ["n1/gpu-0"]
-    assert world.pod("p2")["metadata"]["uid"] in {e["uid"] for e in world.claim("shared")["status"]["reservedFor"]}
+    assert world.uid("p2") in {e["uid"] for e in world.claim("shared")["status"]["reservedFor"]}
     assert list((await world.filter("p3", "n1")).fitting) == []
 
 
@@ -186,18 +152,14 @@ async def pokes(world: InMemoryExtender) -> int:
 
 async def test_129698_a_refused_pod_is_woken_by_the_claim_that_frees_its_device_and_by_no_other() -> None:
     world = InMemoryExtender(Options(hold_wait_seconds=0.0, wake_delay_seconds=0.0, wake_interval_seconds=0.01))
-    world.node("n1")
-    world.gpus("n1", 1)
-    world.device_class()
+    world.furnish(n1=1)
     await world.extender.start()
     try:
         for number in "12":
             world.add_claim(f"c{number}")
             world.add_pod(f"p{number}", f"c{number}")
-        async with world.watching():
-            await world.filter("p1", "n1")
-            await world.bind("p1", "n1")
-            await world.cluster.watch.caught_up()
+        await world.filter("p1", "n1")
+        await world.bind_through("p1", "n1")
         assert not (await world.filter("p2", "n1")).fitting
         before = await pokes(world)
         world.add_claim("unrelated")
@@ -283,7 +245,7 @@ async def test_130160_a_node_with_a_ready_device_is_preferred_and_first_fit_is_k
     world = InMemoryExtender(Options(hold_wait_seconds=0.0, ready_devices_first=False))
     for node in ("n1", "n2"):
         world.node(node)
-    world.slice("n1", [{"name": "gpu-0", **FAILING}, {"name": "gpu-1"}])
+    world.slice("n1", [{"name": "gpu-0", **CONDITIONS}, {"name": "gpu-1"}])
     world.gpus("n2", 1)
     world.device_class()
     world.add_claim("c1")

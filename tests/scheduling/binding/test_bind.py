@@ -9,34 +9,24 @@ from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import InMemoryExtender
-from tests.support.turns import turns
 
 
 @pytest.fixture
 def world() -> InMemoryExtender:
-    world = InMemoryExtender()
-    world.node("n1")
-    world.node("n2")
-    world.gpus("n1", 1)
-    world.gpus("n2", 1)
-    world.device_class()
-    world.add_claim("c1")
-    world.add_pod("p1", "c1")
-    return world
+    return InMemoryExtender().furnish(n1=1, n2=1, p1="c1")
 
 
 async def test_bind_writes_the_held_devices_with_finalizer_snapshot_and_reservation(world: InMemoryExtender) -> None:
     await world.filter("p1", "n1", "n2")
-    async with world.watching():
-        await world.bind("p1", "n2")
+    await world.bind_through("p1", "n2")
 
     claim = world.claim("c1")
     assert world.devices("c1") == ["n2/gpu-0"]
     assert claim["metadata"]["finalizers"] == [FINALIZER]
     assert SNAPSHOT_ANNOTATION in claim["metadata"]["annotations"]
-    assert [each["uid"] for each in claim["status"]["reservedFor"]] == [world.pod("p1")["metadata"]["uid"]]
+    assert [each["uid"] for each in claim["status"]["reservedFor"]] == [world.uid("p1")]
     assert claim["status"]["allocation"]["allocationTimestamp"].endswith("Z")
-    assert world.pod("p1")["spec"]["nodeName"] == "n2"
+    assert world.node_of("p1") == "n2"
     assert len(world.ledger.holds) == 0
 
 
@@ -60,7 +50,7 @@ async def test_a_bound_pod_is_not_bound_elsewhere(world: InMemoryExtender) -> No
 
 async def test_a_pod_deleted_between_filter_and_bind_leaves_nothing_held(world: InMemoryExtender) -> None:
     await world.filter("p1", "n1", "n2")
-    uid = world.pod("p1")["metadata"]["uid"]
+    uid = world.uid("p1")
     world.delete(StoredKind.POD, "p1")
 
     with pytest.raises(RetryableError, match="does not exist any more"):
@@ -72,9 +62,9 @@ async def test_a_pod_deleted_between_filter_and_bind_leaves_nothing_held(world: 
 
 async def test_the_metric_of_held_claims_follows_what_ends_without_a_call(world: InMemoryExtender) -> None:
     await world.filter("p1", "n1", "n2")
-    assert b"\ndra_extender_held_claims 1.0\n" in await world.metrics.render()
+    assert await world.metric("dra_extender_held_claims") == 1
     world.delete(StoredKind.POD, "p1")
-    assert b"\ndra_extender_held_claims 0.0\n" in await world.metrics.render()
+    assert await world.metric("dra_extender_held_claims") == 0
 
 
 async def test_a_pod_state_that_only_kube_scheduler_has_seen_yet_does_not_spoil_the_bind(
@@ -87,7 +77,7 @@ async def test_a_pod_state_that_only_kube_scheduler_has_seen_yet_does_not_spoil_
     world.add_claim("p2-gpu-x")
 
     def own(claim: Json) -> None:
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p2", "uid": world.pod("p2")["metadata"]["uid"]}
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p2", "uid": world.uid("p2")}
         claim["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
 
     def name(pod: Json) -> None:
@@ -98,8 +88,7 @@ async def test_a_pod_state_that_only_kube_scheduler_has_seen_yet_does_not_spoil_
     world.silence("pods")
     world.cluster.store.edit_unchecked(Key(StoredKind.POD, "default", "p2"), name)
     assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
-    async with world.watching():
-        await world.bind("p2", "n1")
+    await world.bind_through("p2", "n1")
 
     assert world.devices("p2-gpu-x") == ["n1/gpu-0"]
 
@@ -111,7 +100,7 @@ async def test_a_second_pod_of_a_shared_claim_is_reserved_on_the_same_devices(wo
 
     assert world.devices("c1") == ["n1/gpu-0"]
     assert len(world.claim("c1")["status"]["reservedFor"]) == 2
-    assert world.pod("p2")["spec"]["nodeName"] == "n1"
+    assert world.node_of("p2") == "n1"
 
 
 @pytest.mark.parametrize("step", ["update", "update_status"])
@@ -122,11 +111,10 @@ async def test_an_unknown_outcome_of_a_write_is_read_back_and_finished(
     claims = Seam(world.cluster.claims)
     (claims.after if after else claims.before)(step, ServerUnavailableError("connection reset"))
     restart(world, claims=claims)
-    async with world.watching():
-        await world.bind("p1", "n1")
+    await world.bind_through("p1", "n1")
 
     assert world.devices("c1") == ["n1/gpu-0"]
-    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+    assert world.node_of("p1") == "n1"
 
 
 @pytest.mark.parametrize("last", ["update", "update_status", "bind"])
@@ -137,11 +125,7 @@ async def test_a_process_that_dies_between_two_writes_is_resumed_by_the_next_one
     claims, pods = Seam(world.cluster.claims), Seam(world.cluster.pods)
     (pods if last == "bind" else claims).before(last, asyncio.Event().wait)
     restart(world, claims=claims, pods=pods)
-    async with world.watching():
-        dying = asyncio.create_task(world.bind("p1", "n1"))
-        await turns()
-        dying.cancel()
-        await asyncio.gather(dying, return_exceptions=True)
+    await world.killed("p1", "n1")
     assert world.devices("c1") == (["n1/gpu-0"] if last == "bind" else [])
 
     restart(world)
@@ -151,4 +135,4 @@ async def test_a_process_that_dies_between_two_writes_is_resumed_by_the_next_one
         await world.bind("p1", "n1")
 
     assert world.devices("c1") == ["n1/gpu-0"]
-    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+    assert world.node_of("p1") == "n1"

@@ -8,7 +8,7 @@ from dra_extender.scheduling.ports.cluster import ConflictError, RequestRejected
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
-from tests.support.scheduling.adversity import edit, node_of, troubled_world
+from tests.support.scheduling.adversity import edit, troubled_world
 from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 from tests.support.turns import turns
@@ -26,7 +26,7 @@ async def test_a_pod_made_anew_before_the_watch_tells_is_not_bound_by_the_uid_of
 ) -> None:
     pods = Seam(world.cluster.pods)
     restart(world, pods=pods)
-    uid = world.pod("p1")["metadata"]["uid"]
+    uid = world.uid("p1")
 
     def replace() -> None:
         world.cluster.store.delete(Key(StoredKind.POD, "default", "p1"))
@@ -43,7 +43,7 @@ async def test_a_pod_made_anew_before_the_watch_tells_is_not_bound_by_the_uid_of
         with pytest.raises(RetryableError, match="UID"):
             await world.extender.bind("default", "p1", uid, "n1", asyncio.Event())
 
-    assert node_of(world) == ""
+    assert world.node_of() == ""
 
 
 @pytest.mark.parametrize("step", ["update", "update_status"])
@@ -107,7 +107,7 @@ async def test_a_server_that_never_lets_a_write_through_is_asked_a_few_times_and
             await world.bind("p1", "n1")
 
     assert claims.calls.count("update_status") <= 5
-    assert node_of(world) == ""
+    assert world.node_of() == ""
 
 
 _CONFLICT = ConflictError("the object has been modified")

@@ -1,7 +1,6 @@
 """How binds run beside each other: joined, stopped, abandoned, resumed, and with as few writes as safety allows."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -10,61 +9,34 @@ from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.runtime.supervision import BackgroundTask
 from dra_extender.scheduling.ports.cluster import ConflictError, ServerUnavailableError
 from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.cluster import MemoryClaims
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 from dra_extender.telemetry.decision_metrics import SearchLane
 
 from tests.support.scheduling.seam import Seam, restart
-from tests.support.scheduling.world import InMemoryExtender
-from tests.support.turns import turns
+from tests.support.scheduling.world import CONDITIONS, InMemoryExtender
+from tests.support.turns import turns, until
 
 
-class Paused:
-    """A port; calls of one method wait for `go` before they act, and `calls` tells what was called."""
+class Paused(Seam):
+    """A port; calls of one method wait for `go` before they act."""
 
     def __init__(self, inner: Any, method: str) -> None:
-        self._inner = inner
-        self._method = method
-        self.calls: list[str] = []
-        self.waiting = 0
+        super().__init__(inner)
         self.go = asyncio.Event()
-        self._arrived = asyncio.Event()
+        self.before(method, *[self.go.wait] * 9)
 
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        original = getattr(self._inner, name)
-
-        async def call(*arguments: Any) -> Any:
-            self.calls.append(name)
-            if name == self._method:
-                self.arrive()
-                await self.go.wait()
-            return await original(*arguments)
-
-        return call
-
-    def arrive(self) -> None:
-        """One more call waits."""
-        self.waiting += 1
-        self._arrived.set()
-
-    async def reached(self, count: int = 1) -> None:
-        """Returns when so many calls wait."""
-        while self.waiting < count:
-            self._arrived.clear()
-            await self._arrived.wait()
+    async def reached(self, method: str, count: int = 1) -> None:
+        """Return when so many calls of the method wait or are over."""
+        await until(lambda: self.calls.count(method) >= count)
 
 
 @pytest.fixture
 def world() -> InMemoryExtender:
-    world = InMemoryExtender()
-    world.node("n1")
-    world.node("n2")
-    world.gpus("n1", 4)
-    world.gpus("n2", 4)
-    world.device_class()
-    for name in ("c1", "c2", "c3"):
+    world = InMemoryExtender().furnish(n1=4, n2=4, p1="c1")
+    for name in ("c2", "c3"):
         world.add_claim(name)
-    world.add_pod("p1", "c1")
     return world
 
 
@@ -74,17 +46,10 @@ def paused_claims(world: InMemoryExtender, method: str) -> Paused:
     return paused
 
 
-def paused_pods(world: InMemoryExtender, method: str) -> Paused:
-    paused = Paused(world.cluster.pods, method)
-    restart(world, pods=paused)
-    return paused
-
-
 async def test_a_claim_costs_two_writes_and_a_pod_one(world: InMemoryExtender) -> None:
-    claims, pods = Paused(world.cluster.claims, ""), Paused(world.cluster.pods, "")
+    claims, pods = Seam(world.cluster.claims), Seam(world.cluster.pods)
     restart(world, claims=claims, pods=pods)
-    async with world.watching():
-        await world.bind("p1", "n1")
+    await world.bind_through("p1", "n1")
 
     assert (claims.calls, pods.calls) == (["update", "update_status"], ["bind"])
 
@@ -94,15 +59,11 @@ async def test_claims_of_one_pod_are_written_at_the_same_time(world: InMemoryExt
     claims = paused_claims(world, "update")
     async with world.watching():
         bind = asyncio.create_task(world.bind("p2", "n1"))
-        await claims.reached(3)
+        await claims.reached("update", 3)
         claims.go.set()
         await bind
 
-    assert sorted(device for name in ("c1", "c2", "c3") for device in world.devices(name)) == [
-        "n1/gpu-0",
-        "n1/gpu-1",
-        "n1/gpu-2",
-    ]
+    assert {world.devices(name)[0] for name in ("c1", "c2", "c3")} == {"n1/gpu-0", "n1/gpu-1", "n1/gpu-2"}
 
 
 async def test_the_wait_for_a_shared_claim_is_no_time_of_the_search_after_it(world: InMemoryExtender) -> None:
@@ -111,7 +72,7 @@ async def test_the_wait_for_a_shared_claim_is_no_time_of_the_search_after_it(wor
     claims = paused_claims(world, "update_status")
     async with world.watching():
         first = asyncio.create_task(world.bind("p1", "n1"))
-        await claims.reached()
+        await claims.reached("update_status")
         second = asyncio.create_task(world.bind("p2", "n1"))
         await turns()
         world.clock.seconds += 2 * world.options.filter_budget_seconds
@@ -119,10 +80,7 @@ async def test_the_wait_for_a_shared_claim_is_no_time_of_the_search_after_it(wor
         await asyncio.gather(first, second)
 
     assert world.devices("c4") == ["n1/gpu-1", "n1/gpu-2", "n1/gpu-3"]
-    charged = "dra_extender_search_seconds_total"
-    lanes = world.metrics.registry.get_sample_value
-    await world.metrics.render()
-    assert not any(lanes(charged, {"lane": lane}) for lane in SearchLane)
+    assert not any([await world.metric("dra_extender_search_seconds_total", lane=lane) for lane in SearchLane])
 
 
 async def test_of_several_claims_one_cannot_be_written_and_the_next_bind_writes_that_one_alone(
@@ -130,24 +88,24 @@ async def test_of_several_claims_one_cannot_be_written_and_the_next_bind_writes_
 ) -> None:
     world.add_pod("p2", "c1", "c2")
 
-    class Refusing(Paused):
-        async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
-            if name == "c1" and not self.go.is_set():
-                raise ServerUnavailableError("no answer")
-            answer: bytes = await self._inner.update_status(namespace, name, body)
-            return answer
+    answers = asyncio.Event()
 
-    claims = Refusing(world.cluster.claims, "")
-    restart(world, claims=claims)
+    class Refusing(MemoryClaims):
+        async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
+            if name == "c1" and not answers.is_set():
+                raise ServerUnavailableError("no answer")
+            return await super().update_status(namespace, name, body)
+
+    restart(world, claims=Refusing(world.cluster.store))
     async with world.watching():
         with pytest.raises(RetryableError, match="no answer"):
             await world.bind("p2", "n1")
         assert (world.devices("c1"), world.devices("c2")) == ([], ["n1/gpu-1"])
-        claims.go.set()
+        answers.set()
         await world.bind("p2", "n1")
 
     assert (world.devices("c1"), world.devices("c2")) == (["n1/gpu-0"], ["n1/gpu-1"])
-    assert world.pod("p2")["spec"]["nodeName"] == "n1"
+    assert world.node_of("p2") == "n1"
 
 
 async def test_a_write_in_flight_is_finished_when_the_caller_hangs_up_and_the_next_bind_resumes(
@@ -157,18 +115,18 @@ async def test_a_write_in_flight_is_finished_when_the_caller_hangs_up_and_the_ne
     hung_up = asyncio.Event()
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n1", hung_up))
-        await claims.reached()
+        await claims.reached("update_status")
         hung_up.set()
         claims.go.set()
         with pytest.raises(RetryableError, match="nobody waits"):
             await bind
         assert world.devices("c1") == ["n1/gpu-0"]
-        assert not world.pod("p1")["spec"].get("nodeName")
+        assert not world.node_of("p1")
         claims.calls.clear()
         await world.bind("p1", "n1")
 
     assert claims.calls == []
-    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+    assert world.node_of("p1") == "n1"
 
 
 async def test_a_bind_goes_on_while_one_of_its_callers_is_left(world: InMemoryExtender) -> None:
@@ -176,13 +134,13 @@ async def test_a_bind_goes_on_while_one_of_its_callers_is_left(world: InMemoryEx
     gone, there = asyncio.Event(), asyncio.Event()
     async with world.watching():
         binds = [asyncio.create_task(world.bind("p1", "n1", each)) for each in (gone, there)]
-        await claims.reached()
+        await claims.reached("update_status")
         gone.set()
         claims.go.set()
         await asyncio.gather(*binds)
 
     assert claims.calls == ["update", "update_status"]
-    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+    assert world.node_of("p1") == "n1"
 
 
 async def test_a_bind_to_another_node_stops_the_first_one(world: InMemoryExtender) -> None:
@@ -190,7 +148,7 @@ async def test_a_bind_to_another_node_stops_the_first_one(world: InMemoryExtende
     claims = paused_claims(world, "update_status")
     async with world.watching():
         first = asyncio.create_task(world.bind("p1", "n1"))
-        await claims.reached()
+        await claims.reached("update_status")
         second = asyncio.create_task(world.bind("p1", "n2"))
         await asyncio.sleep(0)
         claims.go.set()
@@ -199,13 +157,13 @@ async def test_a_bind_to_another_node_stops_the_first_one(world: InMemoryExtende
         with pytest.raises(RetryableError, match="is allocated for another node"):
             await second
 
-    assert not world.pod("p1")["spec"].get("nodeName")
+    assert not world.node_of("p1")
     assert world.devices("c1") == ["n1/gpu-0"]
 
 
 async def test_a_bind_to_another_node_that_the_claim_allows_takes_over(world: InMemoryExtender) -> None:
     pool = {"name": "all", "generation": 1, "resourceSliceCount": 1}
-    device = {"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+    device = {"name": "gpu-0", **CONDITIONS}
     fabric = {"driver": "fabric.example.com", "pool": pool, "allNodes": True, "devices": [device]}
     world.create(StoredKind.SLICE, {"metadata": {"name": "all"}, "spec": fabric})
     world.device_class("fabric", 'device.driver == "fabric.example.com"')
@@ -224,20 +182,19 @@ async def test_a_bind_to_another_node_that_the_claim_allows_takes_over(world: In
         world.cluster.store.update_status(StoredKind.CLAIM, claim)
         await second
 
-    assert world.pod("p2")["spec"]["nodeName"] == "n2"
+    assert world.node_of("p2") == "n2"
 
 
 @pytest.mark.parametrize("problem", [ConflictError("pod is already assigned"), ServerUnavailableError("no answer")])
 async def test_a_binding_that_is_ours_already_is_success(world: InMemoryExtender, problem: Exception) -> None:
     restart(world, pods=Seam(world.cluster.pods).after("bind", problem))
-    async with world.watching():
-        await world.bind("p1", "n1")
+    await world.bind_through("p1", "n1")
 
-    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+    assert world.node_of("p1") == "n1"
 
 
 async def test_a_binding_to_another_node_is_no_success(world: InMemoryExtender) -> None:
-    uid = world.pod("p1")["metadata"]["uid"]
+    uid = world.uid("p1")
     elsewhere = partial(world.cluster.pods.bind, "default", "p1", uid, "n2")
     restart(world, pods=Seam(world.cluster.pods).before("bind", elsewhere))
     async with world.watching():
@@ -250,7 +207,7 @@ async def test_a_conflict_is_read_again_and_decided_again(world: InMemoryExtende
     claims = paused_claims(world, "update_status")
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n1"))
-        await claims.reached()
+        await claims.reached("update_status")
 
         def label(claim: Any) -> None:
             claim["metadata"]["labels"] = {"touched": "yes"}
@@ -265,12 +222,10 @@ async def test_a_conflict_is_read_again_and_decided_again(world: InMemoryExtende
 
 
 async def test_stop_ends_a_bind_that_waits_and_leaves_what_it_has(world: InMemoryExtender) -> None:
-    device = {"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
     world.node("n3")
-    world.slice("n3", [device])
+    world.slice("n3", [{"name": "gpu-0", **CONDITIONS}])
     async with world.watching():
-        bind = asyncio.create_task(world.bind("p1", "n3"))
-        await turns()
+        bind = await world.waiting("p1", "n3")
         await world.extender.stop()
         with pytest.raises(RetryableError, match="the extender is stopping"):
             await bind
@@ -293,7 +248,7 @@ async def test_a_stop_that_is_given_up_because_a_write_does_not_end_leaves_no_ba
     assert background() >= {BackgroundTask.WAKE_UP, BackgroundTask.RECLAIM}
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n1"))
-        await claims.reached()
+        await claims.reached("update_status")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await world.extender.stop()
@@ -303,17 +258,18 @@ async def test_a_stop_that_is_given_up_because_a_write_does_not_end_leaves_no_ba
 
 
 async def test_a_binding_in_flight_is_finished_at_a_stop(world: InMemoryExtender) -> None:
-    pods = paused_pods(world, "bind")
+    pods = Paused(world.cluster.pods, "bind")
+    restart(world, pods=pods)
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n1"))
-        await pods.reached()
+        await pods.reached("bind")
         stop = asyncio.create_task(world.extender.stop())
         await asyncio.sleep(0)
         pods.go.set()
         await stop
         await asyncio.gather(bind, return_exceptions=True)
 
-    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+    assert world.node_of("p1") == "n1"
 
 
 async def test_share_that_an_earlier_process_saw_not_is_taken_back_by_the_next(world: InMemoryExtender) -> None:

@@ -8,11 +8,9 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json
 
-from tests.support.scheduling.world import InMemoryExtender
-from tests.support.turns import until
+from tests.support.scheduling.world import CONDITIONS, InMemoryExtender
 
 OFF = Features(device_binding_and_status=False)
-CONDITIONS = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
 
 
 def a_world(*, on: bool) -> InMemoryExtender:
@@ -26,15 +24,6 @@ def a_world(*, on: bool) -> InMemoryExtender:
     world.add_claim("c1")
     world.add_pod("p1", "c1")
     return world
-
-
-async def allocated_and_waiting(world: InMemoryExtender) -> None:
-    """The claim is allocated with conditions, and its pod's bind is cut off while it waits."""
-    async with world.watching():
-        bind = asyncio.create_task(world.bind("p1", "n1"))
-        await until(lambda: bool(world.claim("c1").get("status", {}).get("allocation")))
-        bind.cancel()
-        await asyncio.gather(bind, return_exceptions=True)
 
 
 def restart_with(world: InMemoryExtender, features: Features) -> None:
@@ -51,26 +40,25 @@ async def test_a_device_with_conditions_is_chosen_and_bound_at_once() -> None:
     async with world.watching():
         assert list((await world.filter("p1", "n1")).fitting) == ["n1"]
         await asyncio.wait_for(world.bind("p1", "n1"), 30)
-    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+    assert world.node_of("p1") == "n1"
     assert [set(each) & set(CONDITIONS) for each in await results(world)] == [set()]
 
 
 async def test_a_claim_that_was_allocated_with_conditions_is_waited_for_no_more() -> None:
     world = a_world(on=True)
-    await allocated_and_waiting(world)
+    await world.killed()
     assert (await results(world))[0]["bindingConditions"] == ["Attached"]
     restart_with(world, OFF)
     async with world.watching():
         assert list((await world.filter("p1", "n1")).fitting) == ["n1"]
         await asyncio.wait_for(world.bind("p1", "n1"), 30)
-    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+    assert world.node_of("p1") == "n1"
 
 
 async def test_a_failed_device_of_a_shared_claim_is_no_reason_to_refuse_while_off_and_one_again_when_on() -> None:
     world = a_world(on=True)
     async with world.watching():
-        bind = asyncio.create_task(world.bind("p1", "n1"))
-        await until(lambda: bool(world.claim("c1").get("status", {}).get("allocation")))
+        bind = await world.waiting()
         world.report("Attached")
         await bind
         world.report("Failed")
@@ -88,12 +76,12 @@ async def test_a_failed_device_of_a_shared_claim_is_no_reason_to_refuse_while_of
     restart_with(world, OFF)
     async with world.watching():
         await asyncio.wait_for(world.bind("p2", "n1"), 30)
-    assert world.pod("p2")["spec"]["nodeName"] == "n1"
+    assert world.node_of("p2") == "n1"
 
 
 async def test_reclaim_leaves_a_claim_alone_whose_conditions_are_late_while_off() -> None:
     world = a_world(on=True)
-    await allocated_and_waiting(world)
+    await world.killed()
     world.clock.seconds += world.options.binding_timeout_seconds + 1
     restart_with(world, OFF)
     claim = world.ledger.claims.by_uid(world.claim("c1")["metadata"]["uid"])

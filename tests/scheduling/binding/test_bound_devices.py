@@ -42,8 +42,7 @@ async def test_the_next_pod_is_offered_the_node_that_has_the_device(world: InMem
     """While the first may still go to either node, the second waits; what the first does not take does not count."""
     assert set((await world.filter("p0", "n1", "n2")).fitting) == {"n1", "n2"}
     assert list((await world.filter("p1", "n1", "n2")).fitting) == []
-    async with world.watching():
-        await world.bind("p0", "n2")
+    await world.bind_through("p0", "n2")
     answer = await world.filter("p1", "n1", "n2")
     assert list(answer.fitting) == ["n2"]
     assert answer.unresolvable["n1"].endswith("devices are bound to another node")
@@ -92,8 +91,7 @@ async def test_a_claim_of_several_pods_stays_with_the_device_that_was_bound_when
 
 
 async def test_the_device_is_bound_to_a_deleted_node_as_long_as_the_claim_is_allocated(world: InMemoryExtender) -> None:
-    async with world.watching():
-        await world.bind("p0", "n1")
+    await world.bind_through("p0", "n1")
     world.delete(StoredKind.NODE, "n1")
     assert list((await world.filter("p1", "n2")).fitting) == []
     release(world, "c0")

@@ -25,13 +25,12 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
-from tests.scheduling.binding.test_guard_claims import GPU, at_work, foreign, guarded, waiting
+from tests.scheduling.binding.test_guard_claims import GPU, at_work, foreign, guarded
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import DRIVER, InMemoryExtender, Ticking
+from tests.support.scheduling.world import CONDITIONS, DRIVER, InMemoryExtender, Ticking
 from tests.support.turns import turns
 
 OWN_SECOND = "dra-extender-batch"
-CONDITIONS = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
 
 
 SLICE_SECONDS = 0.02
@@ -169,7 +168,7 @@ async def bound_elsewhere(world: InMemoryExtender) -> None:
     assert world.devices("c1") == []
     assert (await world.filter("p1", "n1", "n2")).fitting == ("n2",)
     await asyncio.wait_for(world.bind("p1", "n2"), 60)
-    assert world.pod("p1")["spec"]["nodeName"] == "n2"
+    assert world.node_of("p1") == "n2"
 
 
 @pytest.mark.parametrize(
@@ -194,7 +193,7 @@ async def test_pod_that_cannot_get_the_device_delays_nothing(harmless: Callable[
     world = two_nodes()
     async with at_work(world):
         harmless(world)
-        bind = await waiting(world)
+        bind = await world.waiting()
         foreign(world)
         before = world.clock.seconds
         with pytest.raises(RetryableError, match="another writer allocated device"):
@@ -229,7 +228,7 @@ def by_extended_resource(world: InMemoryExtender) -> None:
 async def waited_for(world: InMemoryExtender, competing: Callable[[InMemoryExtender], None]) -> asyncio.Task[None]:
     """A bind whose device another scheduler has taken, and which waits for this competitor."""
     competing(world)
-    bind = await waiting(world)
+    bind = await world.waiting()
     foreign(world)
     await turns()
     assert not bind.done()
@@ -395,7 +394,7 @@ async def test_bind_lets_the_event_loop_go_on_while_it_looks_at_many_pods() -> N
     world, clock = ticking()
     many_pods(world, never)
     async with at_work(world):
-        bind = await waiting(world)
+        bind = await world.waiting()
         foreign(world)
         begun, beats, is_reserved = clock.seconds, 0, False
         while not bind.done():
@@ -413,7 +412,7 @@ async def test_claim_is_kept_if_the_foreign_allocation_ends_between_two_slices_o
     world, clock = ticking()
     many_pods(world, never)
     async with at_work(world):
-        bind = await waiting(world)
+        bind = await world.waiting()
         foreign(world)
 
         def end_in_the_midst(reads: int) -> None:

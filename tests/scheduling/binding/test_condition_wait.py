@@ -9,7 +9,7 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.seam import Seam, restart
-from tests.support.scheduling.world import DRIVER, InMemoryExtender
+from tests.support.scheduling.world import CONDITIONS, DRIVER, InMemoryExtender
 from tests.support.turns import turns
 
 TIMEOUT = 600.0
@@ -19,28 +19,12 @@ TIMEOUT = 600.0
 def world() -> InMemoryExtender:
     world = InMemoryExtender(Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=0))
     world.node("n1")
-    conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
-    world.slice("n1", [{"name": f"gpu-{index}", **conditions} for index in range(4)])
+    world.slice("n1", [{"name": f"gpu-{index}", **CONDITIONS} for index in range(4)])
     world.device_class()
     world.add_claim("c1")
     world.add_claim("c2")
     world.add_pod("p1", "c1")
     return world
-
-
-async def waiting(world: InMemoryExtender, pod: str = "p1") -> asyncio.Task[None]:
-    """A bind that waits."""
-    bind = asyncio.create_task(world.bind(pod, "n1"))
-    await turns()
-    assert not bind.done()
-    return bind
-
-
-async def metric(world: InMemoryExtender, series: str) -> float:
-    for line in (await world.metrics.render()).decode().splitlines():
-        if line.startswith(f"{series} "):
-            return float(line.rpartition(" ")[2])
-    return 0
 
 
 def nomination(world: InMemoryExtender) -> str:
@@ -49,26 +33,26 @@ def nomination(world: InMemoryExtender) -> str:
 
 async def test_pod_is_nominated_while_it_waits_and_told_what_for_and_since_when(world: InMemoryExtender) -> None:
     async with world.watching():
-        bind = await waiting(world)
+        bind = await world.waiting()
         since = world.claim("c1")["status"]["allocation"]["allocationTimestamp"]
         assert nomination(world) == "n1"
         waits = f"device {DRIVER}/n1/gpu-0 waits for Attached, since {since}; before that the pod cannot run on node n1"
         assert world.messages("p1") == [f"{waits}. More: kubectl dra why p1 -n default"]
-        assert await metric(world, "dra_extender_bindingconditions_waiting_pods") == 1
+        assert await world.metric("dra_extender_bindingconditions_waiting_pods") == 1
         world.report("Attached")
         await bind
 
-    assert world.pod("p1")["spec"]["nodeName"] == "n1"
-    assert await metric(world, "dra_extender_bindingconditions_waiting_pods") == 0
-    labels = f'driver="{DRIVER}",profile="dra-extender-scheduler",status="success"'
-    assert await metric(world, f"scheduler_dra_bindingconditions_allocations_total{{{labels}}}") == 1
-    assert await metric(world, f"scheduler_dra_bindingconditions_wait_duration_seconds_count{{{labels}}}") == 1
+    assert world.node_of("p1") == "n1"
+    assert await world.metric("dra_extender_bindingconditions_waiting_pods") == 0
+    labels = {"driver": DRIVER, "profile": "dra-extender-scheduler", "status": "success"}
+    assert await world.metric("scheduler_dra_bindingconditions_allocations_total", **labels) == 1
+    assert await world.metric("scheduler_dra_bindingconditions_wait_duration_seconds_count", **labels) == 1
 
 
 async def test_all_claims_of_a_pod_are_waited_for_at_once_and_each_progress_is_told(world: InMemoryExtender) -> None:
     world.add_pod("p2", "c1", "c2")
     async with world.watching():
-        bind = await waiting(world, "p2")
+        bind = await world.waiting("p2")
         world.report("Attached", "c2")
         await turns()
         assert not bind.done()
@@ -85,7 +69,7 @@ async def test_all_claims_of_a_pod_are_waited_for_at_once_and_each_progress_is_t
 async def test_failure_of_one_claim_leaves_the_other_with_the_pod(world: InMemoryExtender) -> None:
     world.add_pod("p2", "c1", "c2")
     async with world.watching():
-        bind = await waiting(world, "p2")
+        bind = await world.waiting("p2")
         world.report("Failed", "c2")
         with pytest.raises(RetryableError, match=r"binding conditions failed: device .*gpu-1 reports Failed"):
             await bind
@@ -99,9 +83,9 @@ async def test_clock_of_a_shared_claim_runs_out_for_all_its_pods_and_the_last_on
 ) -> None:
     world.add_pod("p2", "c1")
     async with world.watching():
-        first = await waiting(world)
+        first = await world.waiting()
         world.clock.seconds += TIMEOUT - 1
-        second = await waiting(world, "p2")
+        second = await world.waiting("p2")
         world.clock.seconds += 2
         world.extender.binder.recheck()
         outcomes = await asyncio.gather(first, second, return_exceptions=True)
@@ -109,19 +93,19 @@ async def test_clock_of_a_shared_claim_runs_out_for_all_its_pods_and_the_last_on
     assert all("binding conditions timed out" in str(each) for each in outcomes)
     assert world.devices("c1") == []
     assert nomination(world) == ""
-    labels = f'driver="{DRIVER}",profile="dra-extender-scheduler",status="timeout"'
-    assert await metric(world, f"scheduler_dra_bindingconditions_allocations_total{{{labels}}}") == 2
+    labels = {"driver": DRIVER, "profile": "dra-extender-scheduler", "status": "timeout"}
+    assert await world.metric("scheduler_dra_bindingconditions_allocations_total", **labels) == 2
 
 
 async def test_a_restart_neither_starts_the_clock_anew_nor_forgets_what_it_waits_for(world: InMemoryExtender) -> None:
     async with world.watching():
-        bind = await waiting(world)
+        bind = await world.waiting()
         bind.cancel()
         await asyncio.gather(bind, return_exceptions=True)
     world.clock.seconds += TIMEOUT - 1
     world.start()
     async with world.watching():
-        again = await waiting(world)
+        again = await world.waiting()
         world.clock.seconds += 2
         world.extender.binder.recheck()
         with pytest.raises(RetryableError, match="binding conditions timed out"):
@@ -136,12 +120,12 @@ async def test_wait_ends_when_the_caller_hangs_up_and_the_devices_stay_with_the_
         hung_up.set()
         with pytest.raises(RetryableError, match="nobody waits"):
             await bind
-        assert await metric(world, "dra_extender_bindingconditions_waiting_pods") == 0
+        assert await world.metric("dra_extender_bindingconditions_waiting_pods") == 0
         assert world.devices("c1") == ["n1/gpu-0"]
         world.report("Attached")
         await world.bind("p1", "n1")
 
-    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+    assert world.node_of("p1") == "n1"
 
 
 async def test_claim_that_somebody_deallocates_ends_the_wait(world: InMemoryExtender) -> None:
@@ -149,7 +133,7 @@ async def test_claim_that_somebody_deallocates_ends_the_wait(world: InMemoryExte
         claim["status"] = {}
 
     async with world.watching():
-        bind = await waiting(world)
+        bind = await world.waiting()
         world.cluster.store.edit_unchecked(Key(StoredKind.CLAIM, "default", "c1"), clear)
         with pytest.raises(RetryableError, match="was deallocated while pod default/p1 waited for it"):
             await bind
@@ -158,25 +142,23 @@ async def test_claim_that_somebody_deallocates_ends_the_wait(world: InMemoryExte
 async def test_nomination_that_is_refused_does_not_keep_a_pod_from_being_bound(world: InMemoryExtender) -> None:
     restart(world, pods=Seam(world.cluster.pods).before("nominate", RequestRejectedError("403 Forbidden")))
     async with world.watching():
-        bind = await waiting(world)
+        bind = await world.waiting()
         world.report("Attached")
         await bind
 
-    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+    assert world.node_of("p1") == "n1"
 
 
 async def test_device_that_a_foreign_scheduler_takes_meanwhile_is_given_up_at_once(world: InMemoryExtender) -> None:
     await world.extender.start()
     async with world.watching():
-        bind = await waiting(world)
-        world.allocate_foreign("gpu-0")
+        bind = await world.waiting()
+        world.allocate_foreign()
         with pytest.raises(RetryableError, match=r"another writer allocated device .*/n1/gpu-0 first"):
             await asyncio.wait_for(bind, 60)
     await world.extender.stop()
 
     assert world.devices("c1") == []
     assert nomination(world) == ""
-    assert (
-        await metric(world, 'dra_extender_allocation_overlaps_total{kind="device",outcome="yielded",writer="foreign"}')
-        == 1
-    )
+    labels = {"kind": "device", "outcome": "yielded", "writer": "foreign"}
+    assert await world.metric("dra_extender_allocation_overlaps_total", **labels) == 1

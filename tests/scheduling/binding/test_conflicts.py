@@ -95,13 +95,10 @@ def test_counters_that_both_overdraw(ledger: Ledger, *, foreign: bool) -> None:
     )
 
 
-def test_groups_in_conflict(ledger: Ledger) -> None:
-    found = delivered(ledger, stored("foreign", 5, "m0"), stored("ours", 6, "v0", ours=(2, ("vgpu",))))
-    assert judged(ledger, found["ours"]) == AllocationConflict("groups", f"{DRIVER}/{POOL}/s")
-
-
-def test_groups_beside_a_device_without_groups(ledger: Ledger) -> None:
-    found = delivered(ledger, stored("foreign", 5, "m0"), stored("ours", 6, "v0", ours=(2, ())))
+@pytest.mark.parametrize("groups", [("vgpu",), ()])
+def test_groups_in_conflict(ledger: Ledger, groups: tuple[str, ...]) -> None:
+    """Also beside a device without groups."""
+    found = delivered(ledger, stored("foreign", 5, "m0"), stored("ours", 6, "v0", ours=(2, groups)))
     assert judged(ledger, found["ours"]) == AllocationConflict("groups", f"{DRIVER}/{POOL}/s")
 
 

@@ -15,7 +15,7 @@ from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.controlplane.waiting import wait_for
 from tests.support.audit.raw_objects import audit
-from tests.support.scheduling.world import DRIVER, InMemoryExtender
+from tests.support.scheduling.world import CONDITIONS, DRIVER, InMemoryExtender
 from tests.support.turns import turns
 
 OURS = "dra-extender"
@@ -28,7 +28,7 @@ def a_world(mode: YieldPolicy = YieldPolicy.GUARD) -> InMemoryExtender:
         Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=0, yield_policy=mode)
     )
     world.node("n1")
-    world.slice("n1", [{"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}])
+    world.slice("n1", [{"name": "gpu-0", **CONDITIONS}])
     world.device_class()
     world.add_claim("c1")
     world.add_pod("p1", "c1")
@@ -45,13 +45,6 @@ async def at_work(world: InMemoryExtender) -> AsyncIterator[None]:
             await world.cluster.watch.caught_up()
     finally:
         await world.extender.stop()
-
-
-async def waiting(world: InMemoryExtender) -> asyncio.Task[None]:
-    bind = asyncio.create_task(world.bind("p1", "n1"))
-    await turns()
-    assert not bind.done()
-    return bind
 
 
 def foreign(world: InMemoryExtender, name: str = "foreign", namespace: str = "default") -> None:
@@ -74,7 +67,7 @@ def guards(world: InMemoryExtender) -> list[Json]:
 
 async def yielding(world: InMemoryExtender) -> None:
     """A bind of ours that waits for its device and ends because another scheduler allocates that device."""
-    bind = await waiting(world)
+    bind = await world.waiting()
     foreign(world)
     with pytest.raises(RetryableError, match="another writer allocated device"):
         await bind
@@ -120,21 +113,21 @@ async def test_device_that_ours_gives_up_is_guarded_until_the_foreign_allocation
 async def test_ours_is_kept_and_used_where_it_is_to_wait_for_the_end_of_the_foreign_allocation() -> None:
     world = a_world(YieldPolicy.WAIT)
     async with at_work(world):
-        bind = await waiting(world)
+        bind = await world.waiting()
         foreign(world)
         await turns()
         assert not bind.done()
         world.delete(StoredKind.CLAIM, "foreign")
         world.report("Attached")
         await asyncio.wait_for(bind, 60)
-    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+    assert world.node_of("p1") == "n1"
     assert guards(world) == []
 
 
 async def test_wait_for_a_foreign_allocation_ends_with_the_time_of_the_bind() -> None:
     world = a_world(YieldPolicy.WAIT)
     async with at_work(world):
-        bind = await waiting(world)
+        bind = await world.waiting()
         foreign(world)
         await turns()
         world.clock.seconds += world.options.binding_timeout_seconds
@@ -170,7 +163,7 @@ async def test_guard_that_another_foreign_allocation_crossed_is_allocated_anew()
 async def test_device_of_a_bound_pod_is_guarded_when_that_pod_ends_before_the_foreign_one() -> None:
     world = a_world()
     async with at_work(world):
-        bind = await waiting(world)
+        bind = await world.waiting()
         world.report("Attached")
         await bind
         foreign(world)

@@ -11,7 +11,7 @@ from dra_extender.scheduling.binding import guards as module
 from dra_extender.scheduling.ports.cluster import Claims
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
-from tests.scheduling.binding.test_guard_claims import GPU, OURS, a_world, guards, waiting
+from tests.scheduling.binding.test_guard_claims import GPU, OURS, a_world, guards
 from tests.scheduling.binding.test_guard_reservations import Rivals, ends, rivals
 from tests.support.turns import turns, until
 
@@ -158,7 +158,7 @@ def forge_reservation(scene: Rivals, *kept: Json) -> None:
 async def test_forged_guards_and_reservations_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guard claims that nobody needs, one of which has no device of its name, and a claim that is reserved for one of them."""
     async with rivals(monkeypatch) as scene:
-        bind = await waiting(scene.world)
+        bind = await scene.world.waiting()
         other = (*GPU[:2], "gpu-9")
         for name, device in ((name_of_guard(GPU), GPU), (name_of_guard(other), other), (f"{GUARD_PREFIX}x", GPU)):
             metadata = {"name": name, "namespace": OURS, "annotations": {DEVICE_ANNOTATION: "/".join(device)}}
@@ -174,7 +174,7 @@ async def test_forged_guards_and_reservations_go(monkeypatch: pytest.MonkeyPatch
 
 async def test_forged_reservation_of_a_claim_without_pods_keeps_no_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     async with rivals(monkeypatch) as scene:
-        bind = await waiting(scene.world)
+        bind = await scene.world.waiting()
         forge_reservation(scene)
         scene.delete_pod()
         await until(lambda: not scene.world.devices("c1"))

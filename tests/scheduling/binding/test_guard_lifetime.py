@@ -1,14 +1,13 @@
 """A guard claim exists only as long as its reason, whatever the order of allocations, answers, news and restarts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
-from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.scheduling.binding.guards import GuardClaims
 from dra_extender.scheduling.ports.cluster import Claims, ServerUnavailableError
 from dra_extender.scheduling.ports.options import Options, YieldPolicy
@@ -17,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
+from tests.support.scheduling.seam import ANY, Act, Seam
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 from tests.support.turns import until
 
@@ -24,57 +24,28 @@ OURS = "dra-extender"
 GPU = (DRIVER, "n1", "gpu-0")
 _ROUNDS = 12
 _TURNS = 12
-_READY, _SLOW, _LATE, _LOST, _REFUSED = "ready", "slow", "late", "lost", "refused"
+_SLOW, _LATE, _LOST, _REFUSED = "slow", "late", "lost", "refused"
 
 
-class UnreliableClaims:
-    """The claims of the cluster; calls are stored late, or their answers are late, are lost, or say that nothing was written."""
+class UnreliableClaims(Seam):
+    """The claims of the cluster: calls are stored late, or their answers are late, lost, or say that nothing was written."""
 
     def __init__(self, claims: Claims) -> None:
-        self._claims = claims
-        self.answers: list[str] = []
+        super().__init__(claims)
         self._late = asyncio.Event()
-
-    @property
-    def keeps_groups(self) -> bool:
-        return self._claims.keeps_groups
 
     def answer_late_calls(self) -> None:
         self._late.set()
         self._late = asyncio.Event()
 
-    async def read(self, namespace: str, name: str) -> bytes:
-        return await self._answered(lambda: self._claims.read(namespace, name))
-
-    async def create(self, namespace: str, body: bytes) -> bytes:
-        return await self._answered(lambda: self._claims.create(namespace, body))
-
-    async def delete(self, namespace: str, name: str, uid: str, version: str | None = None) -> None:
-        async def delete() -> bytes:
-            await self._claims.delete(namespace, name, uid, version)
-            return b""
-
-        await self._answered(delete)
-
-    async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
-        return await self._answered(lambda: self._claims.update(namespace, name, change))
-
-    async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
-        return await self._answered(lambda: self._claims.update_status(namespace, name, body))
-
-    async def _answered(self, call: Callable[[], Awaitable[bytes]]) -> bytes:
-        answer = self.answers.pop(0) if self.answers else _READY
-        if answer == _REFUSED:
-            raise ServerUnavailableError("refused")
-        late = self._late
-        if answer == _SLOW:
-            await late.wait()
-        stored = await call()
-        if answer == _LATE:
-            await late.wait()
-        if answer == _LOST:
-            raise ServerUnavailableError("the answer is lost")
-        return stored
+    def next_answer(self, answer: str) -> None:
+        """Let this become of the next call for which nothing is planned yet."""
+        late: Act = lambda: self._late.wait()  # noqa: E731, PLW0108 - the event of that time
+        before: dict[str, Act] = {_SLOW: late, _REFUSED: ServerUnavailableError("refused")}
+        after: dict[str, Act] = {_LATE: late, _LOST: ServerUnavailableError("the answer is lost")}
+        self.before(ANY, before.get(answer))
+        if answer != _REFUSED:
+            self.after(ANY, after.get(answer))
 
 
 class GuardWorld:
@@ -128,7 +99,7 @@ class GuardWorld:
 
     async def settle(self) -> None:
         """Let every call be answered and everything be delivered."""
-        self.claims.answers.clear()
+        self.claims.mend()
         for _ in range(_ROUNDS):
             self.claims.answer_late_calls()
             self.world.sync()
@@ -215,10 +186,10 @@ _STEPS: dict[str, Callable[[GuardWorld], None]] = {
     "watch": lambda world: world.world.sync(),
     "answer": lambda world: world.claims.answer_late_calls(),
     "restart": GuardWorld.restart,
-    _SLOW: lambda world: world.claims.answers.append(_SLOW),
-    _LATE: lambda world: world.claims.answers.append(_LATE),
-    _LOST: lambda world: world.claims.answers.append(_LOST),
-    _REFUSED: lambda world: world.claims.answers.append(_REFUSED),
+    _SLOW: lambda world: world.claims.next_answer(_SLOW),
+    _LATE: lambda world: world.claims.next_answer(_LATE),
+    _LOST: lambda world: world.claims.next_answer(_LOST),
+    _REFUSED: lambda world: world.claims.next_answer(_REFUSED),
 }
 
 

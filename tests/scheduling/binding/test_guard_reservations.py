@@ -18,7 +18,7 @@ from dra_extender.simulator.controllers.claims import ClaimController
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.scheduling.binding.test_guard_claims import GPU, OURS, a_world, at_work, foreign, guarded, waiting
+from tests.scheduling.binding.test_guard_claims import GPU, OURS, a_world, at_work, foreign, guarded
 from tests.scheduling.binding.test_guard_lifetime import UnreliableClaims
 from tests.support.audit.raw_objects import audit
 from tests.support.examples import examples
@@ -41,7 +41,7 @@ class Rivals:
         world.cluster.store.subscribe(lambda _: self._count())
 
     async def begin(self) -> asyncio.Task[None]:
-        bind = await waiting(self.world)
+        bind = await self.world.waiting()
         for name in ("first", "second", "third"):
             self.in_tree.add_pod(name)
         self.in_tree.allocate("first")
@@ -187,7 +187,7 @@ async def test_nothing_is_reserved_for_a_guard_claim_where_no_pod_competes(monke
         scene.world.cluster.store.subscribe(
             lambda change: seen.append(change.data) if change.key.name == "c1" else None
         )
-        bind = await waiting(scene.world)
+        bind = await scene.world.waiting()
         foreign(scene.world)
         await ends(bind)
         assert not any(GUARD_PREFIX.encode() in data for data in seen)
@@ -196,7 +196,7 @@ async def test_nothing_is_reserved_for_a_guard_claim_where_no_pod_competes(monke
 async def test_reservation_of_another_name_or_kind_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that is called like the guard claim of a device that the claim has not."""
     async with rivals(monkeypatch) as scene:
-        bind = await waiting(scene.world)
+        bind = await scene.world.waiting()
         stored = scene.world.claim("c1")
         others = [
             {"apiGroup": "resource.k8s.io", "resource": "resourceclaims", "name": name, "uid": name}
@@ -240,11 +240,11 @@ async def bound_while_a_guard_goes(
     world.start()
     in_tree = InTreeScheduler(world, GPU)
     async with at_work(world):
-        bind = await waiting(world)
+        bind = await world.waiting()
         foreign(world)
         await ends(bind)
         await guarded(world)
-        claims.answers.append("slow")
+        claims.next_answer("slow")
         world.delete(StoredKind.CLAIM, "foreign")
         again = asyncio.create_task(world.bind("p1", "n1"))
         await turns()
@@ -274,7 +274,7 @@ async def test_bind_goes_on_when_a_guard_claim_cannot_be_deleted(monkeypatch: py
 async def test_start_leaves_allocated_guard_claims_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new allocation would begin with a release, and another scheduler's pod would be given the device."""
     async with rivals(monkeypatch) as scene:
-        bind = await waiting(scene.world)
+        bind = await scene.world.waiting()
         scene.in_tree.add_pod("first")
         scene.in_tree.allocate("first")
         await ends(bind)

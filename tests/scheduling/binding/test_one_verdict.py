@@ -9,8 +9,7 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
-from tests.support.scheduling.world import DRIVER, InMemoryExtender
-from tests.support.turns import until
+from tests.support.scheduling.world import CONDITIONS, DRIVER, InMemoryExtender
 
 ROUNDS = 5
 TOTAL = 10
@@ -179,12 +178,11 @@ def a_world(**features: bool) -> InMemoryExtender:
         Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=0), **features
     )
     world.node("n1")
-    conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
     rule = {"compatibleOnlyWith": {"expression": f'{MODE} == "mig"'}}
     devices: list[Json] = [
         {"name": name, "attributes": {"mode": {"string": mode}}} for name, mode in (("mig-1", "mig"), ("vgpu", "vgpu"))
     ]
-    world.slice("n1", [{"name": "mig-0", "attributes": {"mode": {"string": "mig"}}, **conditions, **rule}, *devices])
+    world.slice("n1", [{"name": "mig-0", "attributes": {"mode": {"string": "mig"}}, **CONDITIONS, **rule}, *devices])
     world.device_class()
     world.add_claim("c1", selector="device.attributes[device.driver].mode == 'mig'")
     world.add_pod("p1", "c1")
@@ -197,8 +195,7 @@ async def waiting_for_mig_0(world: InMemoryExtender) -> asyncio.Task[None]:
     world.add_pod("p0", "other")
     await world.bind("p0", "n1")
     assert world.devices("other") == ["n1/mig-1"]
-    bind = asyncio.create_task(world.bind("p1", "n1"))
-    await until(lambda: bool(world.messages("p1")))
+    bind = await world.waiting()
     assert world.devices("c1") == ["n1/mig-0"]
     return bind
 
@@ -232,4 +229,4 @@ async def test_neighbours_do_not_count_with_compatibility_off() -> None:
         world.report("Attached")
         await asyncio.wait_for(bind, 30)
     await world.extender.stop()
-    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+    assert world.node_of("p1") == "n1"

@@ -1,15 +1,12 @@
 """The metrics that KEP-5007 names: attempts counted once each, and the duration of every bind of a pod with claims."""
 
-import asyncio
-
 import pytest
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 
 from tests.support.scheduling.seam import Seam, restart
-from tests.support.scheduling.world import InMemoryExtender
-from tests.support.turns import until
+from tests.support.scheduling.world import CONDITIONS, InMemoryExtender
 
 ATTEMPTS = "dra_extender_bindingconditions_attempts_total"
 PREBIND = "scheduler_dra_bindingconditions_prebind_duration_seconds"
@@ -19,8 +16,7 @@ PREBIND = "scheduler_dra_bindingconditions_prebind_duration_seconds"
 def world() -> InMemoryExtender:
     world = InMemoryExtender(Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=0))
     world.node("n1")
-    conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
-    world.slice("n1", [{"name": "plain"}, *({"name": f"fabric-{index}", **conditions} for index in range(2))])
+    world.slice("n1", [{"name": "plain"}, *({"name": f"fabric-{index}", **CONDITIONS} for index in range(2))])
     world.device_class()
     world.device_class("fabric", 'device.driver == "gpu.example.com"')
     world.add_claim("plain")
@@ -39,17 +35,11 @@ async def samples(world: InMemoryExtender, metric: str) -> dict[str, float]:
     return found
 
 
-async def waiting(world: InMemoryExtender) -> asyncio.Task[None]:
-    bind = asyncio.create_task(world.bind("p1", "n1"))
-    await until(lambda: bool(world.messages("p1")))
-    return bind
-
-
 async def test_a_success_counts_once_whatever_the_number_of_devices_and_its_wait_is_in_the_duration(
     world: InMemoryExtender,
 ) -> None:
     async with world.watching():
-        bind = await waiting(world)
+        bind = await world.waiting()
         world.clock.seconds += 40
         world.report("Attached", "fabric")
         await bind
@@ -61,11 +51,11 @@ async def test_a_success_counts_once_whatever_the_number_of_devices_and_its_wait
 
 async def test_a_failure_and_a_time_out_are_told_apart(world: InMemoryExtender) -> None:
     async with world.watching():
-        bind = await waiting(world)
+        bind = await world.waiting()
         world.report("Failed", "fabric")
         with pytest.raises(RetryableError, match="failed"):
             await bind
-        bind = await asyncio.create_task(_second_wait(world))
+        bind = await world.waiting()
         world.clock.seconds += 601
         world.extender.binder.recheck()
         with pytest.raises(RetryableError, match="timed out"):
@@ -77,17 +67,9 @@ async def test_a_failure_and_a_time_out_are_told_apart(world: InMemoryExtender) 
     }
 
 
-async def _second_wait(world: InMemoryExtender) -> asyncio.Task[None]:
-    bind = asyncio.create_task(world.bind("p1", "n1"))
-    await until(lambda: bool(world.claim("fabric").get("status", {}).get("allocation")))
-    await world.cluster.watch.caught_up()
-    return bind
-
-
 async def test_a_bind_without_conditions_is_in_the_duration_and_is_no_attempt(world: InMemoryExtender) -> None:
     world.add_pod("p2", "plain")
-    async with world.watching():
-        await world.bind("p2", "n1")
+    await world.bind_through("p2", "n1")
     assert world.devices("plain") == ["n1/plain"]
     assert await samples(world, ATTEMPTS) == {}
     labels = 'requires_bindingconditions="false",status="success"'
@@ -96,9 +78,8 @@ async def test_a_bind_without_conditions_is_in_the_duration_and_is_no_attempt(wo
 
 async def test_a_pod_without_claims_is_in_neither(world: InMemoryExtender) -> None:
     world.add_pod("p3")
-    async with world.watching():
-        await world.bind("p3", "n1")
-    assert world.pod("p3")["spec"]["nodeName"] == "n1"
+    await world.bind_through("p3", "n1")
+    assert world.node_of("p3") == "n1"
     assert await samples(world, f"{PREBIND}_count") == {}
 
 
@@ -116,7 +97,7 @@ async def test_a_binding_that_is_refused_comes_after_a_success(world: InMemoryEx
     """PreBind is over then; the KEP's metric says nothing of the Binding."""
     restart(world, pods=Seam(world.cluster.pods).before("bind", RequestRejectedError("403 Forbidden")))
     async with world.watching():
-        bind = await waiting(world)
+        bind = await world.waiting()
         world.report("Attached", "fabric")
         with pytest.raises(RetryableError, match="403"):
             await bind

@@ -126,7 +126,7 @@ async def test_share_that_the_server_does_not_keep_is_taken_back(world: InMemory
     assert "allocation" not in claim["status"]
     assert not claim["status"].get("reservedFor")
     assert not world.ledger.usage().pool((DRIVER, "n1"))
-    assert not world.pod("p0")["spec"].get("nodeName")
+    assert not world.node_of("p0")
 
 
 async def test_share_that_the_server_did_not_keep_is_taken_back_even_if_the_answer_was_lost(

@@ -11,10 +11,10 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 
-from tests.support.scheduling.adversity import edit, node_of, troubled_world, waiting
+from tests.support.scheduling.adversity import edit, troubled_world
 from tests.support.scheduling.grouped import NAMED, PodGroupExtender
 from tests.support.scheduling.seam import Seam, restart
-from tests.support.scheduling.world import DRIVER, InMemoryExtender
+from tests.support.scheduling.world import CONDITIONS, DRIVER, InMemoryExtender
 from tests.support.turns import turns
 
 
@@ -39,13 +39,13 @@ async def test_finalizer_and_snapshot_that_are_taken_off_during_the_wait_are_put
 ) -> None:
     """Without the finalizer the claim could be deleted under the running pod."""
     async with world.watching():
-        bind = await waiting(world)
+        bind = await world.waiting("p1", "n2")
         edit(world, strip)()
         world.report("Attached")
         await bind
 
     assert is_whole(world)
-    assert node_of(world) == "n2"
+    assert world.node_of() == "n2"
 
 
 async def test_conditions_that_only_the_snapshot_has_are_waited_for_even_if_somebody_takes_it_off(
@@ -54,24 +54,24 @@ async def test_conditions_that_only_the_snapshot_has_are_waited_for_even_if_some
     """An API server that stores no binding conditions: without the snapshot the device seems to be ready."""
     world.cluster.store._served = Served(conditions=False)
     async with world.watching():
-        bind = await waiting(world)
+        bind = await world.waiting("p1", "n2")
         assert "bindingConditions" not in world.claim("c1")["status"]["allocation"]["devices"]["results"][0]
         edit(world, strip)()
         with pytest.raises(RetryableError, match=r"not ready any more: device .*/n2/gpu-0 waits for Attached"):
             await bind
         assert is_whole(world)
-        again = await waiting(world)
+        again = await world.waiting("p1", "n2")
         world.report("Attached")
         await again
 
-    assert node_of(world) == "n2"
+    assert world.node_of() == "n2"
 
 
 async def test_slices_that_change_or_vanish_during_the_wait_change_nothing_of_what_is_allocated(
     world: InMemoryExtender,
 ) -> None:
     async with world.watching():
-        bind = await waiting(world)
+        bind = await world.waiting("p1", "n2")
         world.delete(StoredKind.SLICE, "n2-devices")
         world.slice("n2", [{"name": "gpu-0"}])
         await turns()
@@ -80,14 +80,14 @@ async def test_slices_that_change_or_vanish_during_the_wait_change_nothing_of_wh
         await bind
 
     assert world.devices("c1") == ["n2/gpu-0"]
-    assert node_of(world) == "n2"
+    assert world.node_of() == "n2"
 
 
 async def test_a_node_that_goes_away_ends_the_wait_at_once_and_its_devices_are_given_back(
     world: InMemoryExtender,
 ) -> None:
     async with world.watching():
-        bind = await waiting(world)
+        bind = await world.waiting("p1", "n2")
         world.delete(StoredKind.NODE, "n2")
         with pytest.raises(RetryableError, match="node n2 does not exist any more"):
             await asyncio.wait_for(bind, 60)
@@ -98,7 +98,7 @@ async def test_a_node_that_goes_away_ends_the_wait_at_once_and_its_devices_are_g
         await world.cluster.watch.caught_up()
         await world.bind("p1", "n1")
 
-    assert node_of(world) == "n1"
+    assert world.node_of() == "n1"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ async def test_a_wait_ends_at_once_when_the_pod_is_being_deleted_or_bound_elsewh
 ) -> None:
     """Pods of jobs stay for a while when they are deleted: they have finalizers."""
     async with world.watching():
-        bind = await waiting(world)
+        bind = await world.waiting("p1", "n2")
         world.cluster.store.edit_unchecked(Key(StoredKind.POD, "default", "p1"), change)
         with pytest.raises(RetryableError, match=words):
             await asyncio.wait_for(bind, 60)
@@ -129,7 +129,7 @@ async def test_both_of_two_devices_that_fail_are_named_and_left_alone(world: InM
         with pytest.raises(RetryableError, match=r"gpu-0 reports Failed.*gpu-1 reports Failed"):
             await bind
 
-    left_alone = world.extender.device_backoff.devices_of(world.pod("p3")["metadata"]["uid"])
+    left_alone = world.extender.device_backoff.devices_of(world.uid("p3"))
     assert left_alone == {(DRIVER, "n2", "gpu-0"), (DRIVER, "n2", "gpu-1")}
     assert world.devices("pair") == []
 
@@ -157,12 +157,12 @@ async def test_a_condition_that_comes_and_goes_counts_when_all_are_there_at_once
         await told("True", "True")
         await bind
 
-    assert node_of(world, "p3") == "n2"
+    assert world.node_of("p3") == "n2"
 
 
 async def test_everything_listed_anew_during_a_wait_neither_ends_nor_repeats_it(world: InMemoryExtender) -> None:
     async with world.watching():
-        bind = await waiting(world)
+        bind = await world.waiting("p1", "n2")
         world.cluster.watch.attach(sinks_of(world.ledger))
         await turns()
         assert not bind.done()
@@ -170,15 +170,14 @@ async def test_everything_listed_anew_during_a_wait_neither_ends_nor_repeats_it(
         await bind
 
     assert len([each for each in world.messages("p1") if "waits for Attached" in each]) == 1
-    assert node_of(world) == "n2"
+    assert world.node_of() == "n2"
 
 
 async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_and_its_pod_not_bound() -> None:
     """It was ready in time, and so its pod stood at the gate."""
     world = InMemoryExtender()
-    conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
     world.node("n1")
-    world.slice("n1", [{"name": f"gpu-{index}", **conditions} for index in range(2)])
+    world.slice("n1", [{"name": f"gpu-{index}", **CONDITIONS} for index in range(2)])
     world.device_class()
     world.add_group("g", 2)
     for name in ("p1", "p2"):
@@ -196,17 +195,8 @@ async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_an
             await binds[0]
         await binds[1]
 
-    assert (node_of(world, "p1"), node_of(world, "p2")) == ("", "n1")
+    assert (world.node_of("p1"), world.node_of("p2")) == ("", "n1")
     assert world.devices("p1") == []
-
-
-def foreign(world: InMemoryExtender, claim: str) -> None:
-    """Another scheduler allocates what this claim has to one of its own."""
-    world.add_claim("foreign")
-    stored = world.claim("foreign")
-    results = [{**each, "request": "req"} for each in world.claim(claim)["status"]["allocation"]["devices"]["results"]]
-    stored["status"] = {"allocation": {"devices": {"results": results}}}
-    world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
 async def test_all_members_that_run_on_the_claim_of_their_group_are_told_what_a_foreign_writer_took(
@@ -223,18 +213,13 @@ async def test_all_members_that_run_on_the_claim_of_their_group_are_told_what_a_
     async with world.watching():
         await asyncio.gather(world.bind("a", "n1"), world.bind("b", "n1"))
         await world.cluster.watch.caught_up()
-        foreign(world, "shared")
+        world.allocate_foreign(pool="fabric")
         await world.cluster.watch.caught_up()
         await turns()
     await world.extender.stop()
 
-    assert [
-        "was given to claim default/foreign" in " ".join(world.messages(each)) for each in ("a", "b", "waiting")
-    ] == [
-        True,
-        True,
-        False,
-    ]
+    told = ["was given to claim default/foreign" in " ".join(world.messages(each)) for each in ("a", "b", "waiting")]
+    assert told == [True, True, False]
 
 
 @pytest.mark.parametrize("left", ["allocation", "snapshot"])
@@ -243,13 +228,10 @@ async def test_a_process_that_dies_while_it_gives_a_failed_device_back_is_carrie
 ) -> None:
     """What is left is found by the next bind, and where none comes, by reclaim."""
     claims = Seam(world.cluster.claims)
-    if left == "allocation":
-        claims.before("update_status", None, asyncio.Event().wait)
-    else:
-        claims.before("update", None, asyncio.Event().wait)
+    claims.before("update_status" if left == "allocation" else "update", None, asyncio.Event().wait)
     restart(world, claims=claims)
     async with world.watching():
-        dying = await waiting(world)
+        dying = await world.waiting("p1", "n2")
         world.report("Failed")
         await turns()
         dying.cancel()
@@ -265,4 +247,4 @@ async def test_a_process_that_dies_while_it_gives_a_failed_device_back_is_carrie
         await world.bind("p1", "n1")
 
     assert world.devices("c1") == ["n1/gpu-0"]
-    assert node_of(world) == "n1"
+    assert world.node_of() == "n1"

@@ -14,17 +14,9 @@ KEY = Key(StoredKind.CLAIM, "default", "c1")
 
 @pytest.fixture
 async def world() -> InMemoryExtender:
-    world = InMemoryExtender()
-    world.node("n1")
-    world.gpus("n1", 2)
-    world.device_class()
-    world.add_claim("c1")
+    world = InMemoryExtender().furnish(n1=2, p1="c1", p2="c1")
     for pod in ("p1", "p2"):
-        world.add_pod(pod, "c1")
-    async with world.watching():
-        for pod in ("p1", "p2"):
-            await world.bind(pod, "n1")
-        await world.cluster.watch.caught_up()
+        await world.bind_through(pod, "n1")
     return world
 
 
@@ -34,10 +26,6 @@ def record(world: InMemoryExtender) -> ClaimRecord:
     return found
 
 
-def uid(world: InMemoryExtender, pod: str) -> str:
-    return str(world.pod(pod)["metadata"]["uid"])
-
-
 def writing(world: InMemoryExtender) -> ClaimWriter:
     return ClaimWriter(world.ledger, world.cluster.claims, world.metrics)
 
@@ -45,7 +33,7 @@ def writing(world: InMemoryExtender) -> ClaimWriter:
 async def test_allocation_and_snapshot_go_with_the_last_reservation_and_the_finalizer_stays(
     world: InMemoryExtender,
 ) -> None:
-    assert await writing(world).release(record(world), (uid(world, "p1"), uid(world, "p2")))
+    assert await writing(world).release(record(world), (world.uid("p1"), world.uid("p2")))
     claim = world.claim("c1")
     assert "allocation" not in claim["status"]
     assert not claim["status"].get("reservedFor")
@@ -68,7 +56,7 @@ async def test_what_was_reserved_meanwhile_is_seen_and_kept(world: InMemoryExten
     known = record(world)
     later = {"resource": "pods", "name": "p3", "uid": "later"}
     world.cluster.store.edit_unchecked(KEY, lambda claim: claim["status"]["reservedFor"].append(later))
-    assert not await writing(world).release(known, (uid(world, "p1"), uid(world, "p2")))
+    assert not await writing(world).release(known, (world.uid("p1"), world.uid("p2")))
     assert [each["uid"] for each in world.claim("c1")["status"]["reservedFor"]] == ["later"]
     assert world.devices("c1") == ["n1/gpu-0"]
 
@@ -80,7 +68,7 @@ async def test_another_allocation_than_the_one_that_was_looked_at_stays(world: I
         claim["status"]["allocation"]["devices"]["results"][0]["device"] = "gpu-1"
 
     world.cluster.store.edit_unchecked(KEY, again)
-    assert not await writing(world).release(known, (uid(world, "p1"), uid(world, "p2")))
+    assert not await writing(world).release(known, (world.uid("p1"), world.uid("p2")))
     assert world.devices("c1") == ["n1/gpu-1"]
 
 
@@ -88,4 +76,4 @@ async def test_claim_that_is_gone_has_nothing_left_to_release(world: InMemoryExt
     known = record(world)
     world.cluster.store.edit_unchecked(KEY, lambda claim: claim["metadata"].pop("finalizers"))
     world.cluster.store.delete(KEY)
-    assert await writing(world).release(known, (uid(world, "p1"),))
+    assert await writing(world).release(known, (world.uid("p1"),))

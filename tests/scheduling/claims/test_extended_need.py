@@ -62,8 +62,7 @@ def devices_of(claim: Json) -> list[str]:
 
 async def bind(world: InMemoryExtender, pod: str, node: str) -> Json:
     """Binds the pod; its one claim afterwards."""
-    async with world.watching():
-        await world.bind(pod, node)
+    await world.bind_through(pod, node)
     (claim,) = (each for each in claims(world) if each["metadata"]["ownerReferences"][0]["name"] == pod)
     return claim
 
@@ -171,10 +170,9 @@ async def test_each_node_serves_by_its_plugin_or_by_a_class_or_not_at_all() -> N
     world.add_pod("p1", resources={GPU: "1"})
     world.add_pod("p2", resources={GPU: "1"})
     assert set((await world.filter("p1", "plugin", "none")).fitting) == {"plugin", "none"}
-    async with world.watching():
-        await world.bind("p1", "plugin")
+    await world.bind_through("p1", "plugin")
     assert (claims(world), told(world, "p1")) == ([], {})
-    assert world.ledger.holds.of_pod(world.pod("p1")["metadata"]["uid"]) == ()
+    assert world.ledger.holds.of_pod(world.uid("p1")) == ()
 
     assert devices_of(await bind(world, "p2", "none")) == ["none/gpu-0"]
     world.add_pod("p3", resources={GPU: "1", NIC: "1"})
@@ -196,7 +194,7 @@ async def test_what_a_class_backed_is_checked_when_the_class_is_gone(world: InMe
     assert (answer.fitting, answer.unresolvable) == (("plugin",), {"n1": lacking(resource)})
     with pytest.raises(RetryableError, match="cannot fit resource"):
         await world.bind("p2", "n1")
-    assert not world.pod("p2")["spec"].get("nodeName")
+    assert not world.node_of("p2")
 
 
 async def test_a_name_that_only_a_class_can_back_is_checked_without_the_class(world: InMemoryExtender) -> None:
@@ -216,8 +214,7 @@ async def test_other_claims_of_the_pod_are_decided_together_with_it(world: InMem
     world.node("n3")
     world.gpus("n3", 3)
     assert (await world.filter("p2", "n1", "n2", "n3")).fitting == ("n3",)
-    async with world.watching():
-        await world.bind("p2", "n3")
+    await world.bind_through("p2", "n3")
     assert sorted(world.devices("c1") + [each for one in claims(world)[1:] for each in devices_of(one)]) == [
         "n3/gpu-0",
         "n3/gpu-1",
@@ -301,8 +298,7 @@ async def test_killed_at_any_write_the_next_process_carries_on_or_starts_anew(
     restart(world)
     bound = world.pod("p1")["spec"].get("nodeName")
     target = "n2" if elsewhere and not bound else "n1"
-    async with world.watching():
-        await world.bind("p1", target)
+    await world.bind_through("p1", target)
     (claim,) = claims(world)
     assert devices_of(claim) in ([f"{target}/gpu-0"], [f"{target}/gpu-1"])
     assert told(world, "p1")["resourceClaimName"] == claim["metadata"]["name"]
@@ -329,8 +325,7 @@ async def test_claim_whose_deletion_is_interrupted_never_has_devices_that_no_fin
     left = claims(world)
     assert all(FINALIZER in each["metadata"]["finalizers"] for each in left if devices_of(each))
     restart(world)
-    async with world.watching():
-        await world.bind("p1", "n1")
+    await world.bind_through("p1", "n1")
     (claim,) = claims(world)
     assert devices_of(claim) == ["n1/gpu-0"]
 
@@ -398,7 +393,7 @@ async def test_what_is_left_of_a_pod_that_only_waits_is_deleted_after_a_while() 
     await world.filter("p1", "n2")
     await pass_by(world, GRACE)
     assert len(claims(world)) == 1
-    world.ledger.hold_book.release_pod(world.pod("p1")["metadata"]["uid"])
+    world.ledger.hold_book.release_pod(world.uid("p1"))
     await pass_by(world, GRACE)
     assert (claims(world), await reclaimed(world, "half_written")) == ([], 1)
 
@@ -440,8 +435,8 @@ async def test_victims_free_the_devices_of_their_extended_resources(world: InMem
     world.add_pod("big", resources={GPU: "2"})
     await bind(world, "big", "n2")
     world.add_pod("high", resources={GPU: "2"})
-    uids = {name: world.pod(name)["metadata"]["uid"] for name in ("low", "big")}
-    pod = world.ledger.pods.by_uid(world.pod("high")["metadata"]["uid"])
+    uids = {name: world.uid(name) for name in ("low", "big")}
+    pod = world.ledger.pods.by_uid(world.uid("high"))
     assert pod is not None
     kept = await world.extender.preempt(pod, {"n1": [uids["low"]], "n2": []})
     assert kept == {"n1": [uids["low"]]}

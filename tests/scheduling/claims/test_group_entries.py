@@ -171,7 +171,7 @@ async def test_a_pod_that_was_given_its_own_entry_before_it_started_proves_nothi
     async with world.watching():
         assert await world.try_all(["first"]) == []
     claim = world.claim("shared")
-    uid = world.pod("first")["metadata"]["uid"]
+    uid = world.uid("first")
     claim["status"]["reservedFor"].append({"resource": "pods", "name": "first", "uid": uid})
     world.silence("resourceclaims")
     world.cluster.store.update_status(StoredKind.CLAIM, claim)

@@ -24,11 +24,7 @@ TOO_MUCH = str(Code.TOO_MUCH)
 
 
 def filled() -> InMemoryExtender:
-    world = InMemoryExtender()
-    world.node("n1")
-    world.gpus("n1", 2)
-    world.device_class()
-    return world
+    return InMemoryExtender().furnish(n1=2)
 
 
 def large_claim(world: InMemoryExtender, name: str) -> FoundClaim:

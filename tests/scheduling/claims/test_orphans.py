@@ -14,15 +14,8 @@ from tests.support.scheduling.world import InMemoryExtender
 async def running(options: Options | None = None) -> InMemoryExtender:
     """One node with one device, on which `first` runs; `second` wants the same."""
     world = InMemoryExtender(options or Options(hold_wait_seconds=0.0, new_claim_wait_seconds=0.0))
-    world.node("n1")
-    world.gpus("n1", 1)
-    world.device_class()
-    for name in ("first", "second"):
-        world.add_claim(name)
-        world.add_pod(name, name)
-    async with world.watching():
-        await world.bind("first", "n1")
-        await world.cluster.watch.caught_up()
+    world.furnish(n1=1, first="first", second="second")
+    await world.bind_through("first", "n1")
     return world
 
 
@@ -66,7 +59,7 @@ async def test_device_of_a_deleted_claim_is_free_when_its_pod_is_over() -> None:
 async def test_preemption_of_the_pod_frees_the_device_of_its_deleted_claim() -> None:
     world = await running()
     strip_and_delete(world, "first")
-    victims = {"n1": [str(world.pod("first")["metadata"]["uid"])]}
+    victims = {"n1": [world.uid("first")]}
 
     assert await world.extender.preempt(pod_from(world.pod("second")), victims) == victims
 
@@ -75,7 +68,7 @@ async def test_people_hear_of_it_by_an_event_on_the_pod_and_metrics() -> None:
     world = await running()
     await world.extender.start()
     strip_and_delete(world, "first")
-    events = world.cluster.events.of_pod(world.pod("first")["metadata"]["uid"])
+    events = world.cluster.events.of_pod(world.uid("first"))
     told = [each for each in events if each.reason == DELETED_IN_USE_REASON]
     await world.extender.stop()
 
@@ -91,11 +84,9 @@ async def test_people_hear_of_it_by_an_event_on_the_pod_and_metrics() -> None:
 async def test_new_leader_reports_what_it_saw_as_a_standby() -> None:
     world = await running()
     strip_and_delete(world, "first")
-    assert DELETED_IN_USE_REASON not in [
-        each.reason for each in world.cluster.events.of_pod(world.pod("first")["metadata"]["uid"])
-    ]
+    assert DELETED_IN_USE_REASON not in [each.reason for each in world.cluster.events.of_pod(world.uid("first"))]
     await world.extender.start()
-    events = world.cluster.events.of_pod(world.pod("first")["metadata"]["uid"])
+    events = world.cluster.events.of_pod(world.uid("first"))
     await world.extender.stop()
 
     assert DELETED_IN_USE_REASON in [each.reason for each in events]
@@ -129,7 +120,7 @@ async def test_allocation_of_another_writer_on_the_same_device_is_reported() -> 
     }
     raw = world.claim("second")
     raw["status"] = {"allocation": allocation}
-    record = world.ledger.claims.orphans.of_pod(world.pod("first")["metadata"]["uid"])[0].record
+    record = world.ledger.claims.orphans.of_pod(world.uid("first"))[0].record
     world.cluster.store.update_status(StoredKind.CLAIM, raw)
     seen: list[ClaimRecord] = []
     world.ledger.events.subscribe(AllocationObserved, lambda event: seen.append(event.record))
@@ -144,12 +135,7 @@ async def test_allocation_of_another_writer_on_the_same_device_is_reported() -> 
 async def test_a_filter_call_frees_nothing_of_a_pod_whose_binding_is_on_its_way() -> None:
     """kube-scheduler may ask again about a pod whose bind it gave up, and which is bound all the same."""
     world = InMemoryExtender(Options(hold_wait_seconds=0.0, new_claim_wait_seconds=0.0))
-    world.node("n1")
-    world.gpus("n1", 1)
-    world.device_class()
-    for name in ("first", "second"):
-        world.add_claim(name)
-        world.add_pod(name, name)
+    world.furnish(n1=1, first="first", second="second")
     pod = pod_from(world.pod("first"))
     holder = {"resource": "pods", "name": pod.name, "uid": pod.uid}
     result = {"request": "req", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}

@@ -25,13 +25,7 @@ def prepared(options: Options = OPTIONS) -> tuple[InMemoryExtender, Seam]:
     seam: Any = Seam(world.cluster.pods)
     world.pods = seam
     world.start()
-    for node in ("n0", "n1"):
-        world.node(node)
-        world.gpus(node, 1)
-    world.device_class()
-    world.add_claim("c")
-    world.add_pod("p", "c")
-    return world, seam
+    return world.furnish(n0=1, n1=1, p="c"), seam
 
 
 def sent(pod: Json, **changes: Any) -> RequestPod:
@@ -109,9 +103,7 @@ async def test_a_large_pod_is_not_read_to_see_whether_it_needs_devices() -> None
 
 async def test_a_pod_that_is_bound_is_not_filtered() -> None:
     world, _ = prepared()
-    async with world.watching():
-        await world.bind("p", "n0")
-        await world.cluster.watch.caught_up()
+    await world.bind_through("p", "n0")
     with pytest.raises(RetryableError, match="pod default/p is bound to node n0 already"):
         await world.extender.filter(sent(world.pod("p")), ["n0", "n1"])
 
@@ -142,7 +134,7 @@ CALLS: dict[str, Call] = {
 async def test_pods_of_other_schedulers_are_not_placed(verb: str, known: bool) -> None:
     world, _ = prepared(replace(OPTIONS, scheduler_names=("ours", "ours-too")))
     if not known:
-        world.ledger.pods.drop("default", "p", world.pod("p")["metadata"]["uid"])
+        world.ledger.pods.drop("default", "p", world.uid("p"))
         world.ledger.pods._deleted.clear()
     said = "pod default/p belongs to scheduler dra-extender-scheduler; scheduling.scheduler_names has ours, ours-too"
     with pytest.raises(RetryableError, match=said):
@@ -164,7 +156,7 @@ async def test_a_bind_under_another_name_is_refused(namespace: str, name: str, c
     """The UID alone does not decide: the caller speaks of another pod than we would bind."""
     world, seam = prepared()
     world.add_pod("q", *claims)
-    uid = world.pod("q")["metadata"]["uid"]
+    uid = world.uid("q")
     with pytest.raises(RetryableError, match=f"the pod with UID {uid} is default/q, not {namespace}/{name}"):
         await world.extender.bind(namespace, name, uid, "n0", asyncio.Event())
     assert seam.calls == []
@@ -194,7 +186,7 @@ async def test_a_bind_to_a_node_that_is_just_being_made_waits_for_the_watch() ->
     await asyncio.sleep(0)
     world.node("n9")
     await call
-    assert world.pod("plain")["spec"]["nodeName"] == "n9"
+    assert world.node_of("plain") == "n9"
 
 
 async def test_a_pod_without_the_names_of_its_claims_is_read_anew_if_the_caller_knows_a_later_state() -> None:

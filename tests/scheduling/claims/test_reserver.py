@@ -30,13 +30,7 @@ def shared(pods: int) -> tuple[InMemoryExtender, Counting]:
     claims = Counting(world.cluster.store)
     world.claims = claims
     world.start()
-    world.device_class()
-    world.node("n1")
-    world.gpus("n1", 1)
-    world.add_claim("shared")
-    for index in range(pods):
-        world.add_pod(f"p{index}", "shared")
-    return world, claims
+    return world.furnish(n1=1, **{f"p{index}": "shared" for index in range(pods)}), claims
 
 
 async def bind_all(world: InMemoryExtender, pods: range) -> list[BaseException | None]:

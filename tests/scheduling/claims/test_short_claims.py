@@ -60,12 +60,6 @@ def short(world: InMemoryExtender) -> int:
     return world.ledger.claims.kept.without_spec
 
 
-async def bound(world: InMemoryExtender, pod: str, node: str) -> None:
-    async with world.watching():
-        await world.bind(pod, node)
-        await world.cluster.watch.caught_up()
-
-
 @pytest.mark.parametrize("known", [True, False], ids=["watched", "after-a-restart"])
 async def test_a_pod_is_filtered_with_one_read_and_bound_to_the_devices_it_asks_for(*, known: bool) -> None:
     world, seam = prepared(known=known)
@@ -74,14 +68,14 @@ async def test_a_pod_is_filtered_with_one_read_and_bound_to_the_devices_it_asks_
     assert seam.calls == ["read"]
     assert set((await world.filter("p", "n0", "n1")).fitting) == {"n0", "n1"}
     assert seam.calls == ["read"], "what it asks for is remembered"
-    await bound(world, "p", "n1")
+    await world.bind_through("p", "n1")
     assert world.devices("c") == ["n1/gpu-0"]
     assert [each["name"] for each in world.claim("c")["status"]["reservedFor"]] == ["p"]
 
 
 async def test_a_bind_without_a_filter_reads_the_claim_once_and_takes_the_right_device() -> None:
     world, seam = prepared(known=False)
-    await bound(world, "p", "n0")
+    await world.bind_through("p", "n0")
     assert world.devices("c") == ["n0/gpu-0"]
     assert seam.calls.count("read") == 1
 
@@ -95,7 +89,7 @@ async def test_a_bind_whose_claim_changed_after_the_read_reads_it_again_for_the_
         world.cluster.store.update(StoredKind.CLAIM, raw)
 
     seam.before("update", label)
-    await bound(world, "p", "n0")
+    await world.bind_through("p", "n0")
     assert seam.calls.count("read") == 2
     assert world.claim("c")["metadata"]["labels"] == {"changed": "meanwhile"}
     assert world.devices("c") == ["n0/gpu-0"]
@@ -103,7 +97,7 @@ async def test_a_bind_whose_claim_changed_after_the_read_reads_it_again_for_the_
 
 async def test_devices_of_short_claims_are_never_given_to_others() -> None:
     world, _ = prepared()
-    await bound(world, "p", "n0")
+    await world.bind_through("p", "n0")
     world.start()
     world.sync()
     assert short(world) == 1
@@ -111,7 +105,7 @@ async def test_devices_of_short_claims_are_never_given_to_others() -> None:
     world.add_pod("q", "d")
     answer = await world.filter("q", "n0", "n1")
     assert list(answer.fitting) == ["n1"]
-    await bound(world, "q", "n1")
+    await world.bind_through("q", "n1")
     assert world.devices("d") == ["n1/gpu-0"]
 
 
@@ -163,7 +157,7 @@ async def test_a_claim_that_is_made_anew_while_it_is_read_is_not_taken_for_the_o
         await world.filter("p", "n0")
     world.sync()
     assert list((await world.filter("p", "n0", "n1")).fitting)
-    await bound(world, "p", "n0")
+    await world.bind_through("p", "n0")
     assert world.devices("c") == ["n0/gpu-0", "n0/gpu-1"]
 
 
@@ -188,11 +182,11 @@ async def test_a_claim_that_is_allocated_by_another_scheduler_before_our_write_s
 
 async def test_preempt_knows_what_a_short_claim_asks_for_and_what_short_claims_of_victims_free() -> None:
     world, _ = prepared()
-    await bound(world, "p", "n0")
+    await world.bind_through("p", "n0")
     world.add_claim("odd", selector=f"!{EVEN}")
     world.add_claim("even", selector=EVEN)
     world.add_pod("high", "even")
-    victim = {"n0": [world.pod("p")["metadata"]["uid"]]}
+    victim = {"n0": [world.uid("p")]}
     assert await world.extender.preempt(pod_from(world.pod("high")), victim) == victim
     world.add_claim("both", selector=EVEN, count=2)
     world.add_pod("higher", "both")

@@ -30,14 +30,8 @@ def left(world: InMemoryExtender) -> list[str]:
 
 
 async def test_a_claim_without_allocation_loses_its_snapshot_and_an_allocated_one_keeps_it() -> None:
-    world = InMemoryExtender()
-    world.node("n1")
-    world.gpus("n1", 1)
-    world.device_class()
-    world.add_claim("allocated")
-    world.add_pod("p", "allocated")
-    async with world.watching():
-        await world.bind("p", "n1")
+    world = InMemoryExtender().furnish(n1=1, p="allocated")
+    await world.bind_through("p", "n1")
     prepared(world, "open")
     world.start()
 
@@ -51,7 +45,7 @@ async def test_a_write_without_an_answer_is_made_again() -> None:
     prepared(world, "open")
     claims = Seam(world.cluster.claims).before("update", ServerUnavailableError("away"), ServerUnavailableError("away"))
 
-    await ClaimWriter(world.ledger, claims, world.metrics).withdraw_snapshots()  # type: ignore[arg-type]
+    await ClaimWriter(world.ledger, claims, world.metrics).withdraw_snapshots()
 
     assert left(world) == []
 
@@ -65,7 +59,7 @@ async def test_claims_of_one_namespace_do_not_keep_those_of_others_waiting() -> 
     claims.before("update", *[None] * 16, *[asyncio.Event().wait] * 100)
     began = asyncio.get_running_loop().time()
 
-    await ClaimWriter(world.ledger, claims, world.metrics).withdraw_snapshots()  # type: ignore[arg-type]
+    await ClaimWriter(world.ledger, claims, world.metrics).withdraw_snapshots()
 
     assert asyncio.get_running_loop().time() - began == pytest.approx(MOST_SECONDS)
     assert "open" not in left(world)

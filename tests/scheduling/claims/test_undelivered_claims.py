@@ -24,10 +24,7 @@ def prepared(seconds: float = 5.0) -> tuple[InMemoryExtender, Seam]:
     seam: Any = Seam(world.cluster.claims)
     world.claims = seam
     world.start()
-    world.node("n0")
-    world.gpus("n0", 2)
-    world.device_class()
-    return world, seam
+    return world.furnish(n0=2), seam
 
 
 def create_unwatched(world: InMemoryExtender, name: str = "c") -> None:

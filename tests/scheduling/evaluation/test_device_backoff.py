@@ -6,15 +6,14 @@ import pytest
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, StoredKind
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.support.scheduling.reclaiming import OPTIONS, condition, edit_status, pass_by, small_world
-from tests.support.scheduling.world import DRIVER, InMemoryExtender, Steady
+from tests.support.scheduling.world import CONDITIONS, DRIVER, InMemoryExtender, Steady
 from tests.support.turns import turns
 
 COOL_DOWN = 20.0
-FAILING: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def world() -> InMemoryExtender:
     world = InMemoryExtender(Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=COOL_DOWN))
     world.node("n1")
     world.node("n2")
-    world.slice("n1", [{"name": "gpu-0", **FAILING}, {"name": "gpu-1", **FAILING}])
+    world.slice("n1", [{"name": "gpu-0", **CONDITIONS}, {"name": "gpu-1", **CONDITIONS}])
     world.device_class()
     world.add_claim("c1")
     world.add_pod("p1", "c1")
@@ -45,25 +44,16 @@ async def fails(world: InMemoryExtender, device: str, pod: str = "p1", claim: st
     assert world.devices(claim) == []
 
 
-async def test_another_device_is_tried_first(world: InMemoryExtender) -> None:
+async def test_other_devices_are_tried_first_and_a_pod_that_has_none_is_told_so_until_the_end(
+    world: InMemoryExtender,
+) -> None:
+    """A bind without a hold leaves the devices alone, too."""
     async with world.watching():
         await fails(world, "gpu-0")
         assert list((await world.filter("p1", "n1", "n2")).fitting) == ["n1"]
         await fails(world, "gpu-1")
-
-
-async def test_bind_without_a_hold_leaves_the_device_alone_too(world: InMemoryExtender) -> None:
-    async with world.watching():
-        await fails(world, "gpu-0")
-        await fails(world, "gpu-1")
         with pytest.raises(RetryableError, match="does not fit on node n1 any more"):
             await world.bind("p1", "n1")
-
-
-async def test_pod_that_has_no_other_device_is_told_so_until_the_end(world: InMemoryExtender) -> None:
-    async with world.watching():
-        await fails(world, "gpu-0")
-        await fails(world, "gpu-1")
         answer = await world.filter("p1", "n1", "n2")
         assert answer.unresolvable["n1"] == (
             "node(s): devices have just failed for this pod and are left alone for a while"
@@ -80,24 +70,6 @@ async def test_other_pods_may_have_the_device(world: InMemoryExtender) -> None:
         await fails(world, "gpu-0")
         assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
         await fails(world, "gpu-0", "p2", "c2")
-
-
-async def test_end_wakes_a_pod_that_was_refused_for_it() -> None:
-    options = Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=1.0)
-    world = InMemoryExtender(options)
-    world.node("n1")
-    world.slice("n1", [{"name": "gpu-0", **FAILING}])
-    world.device_class()
-    world.add_claim("c1")
-    world.add_pod("p1", "c1")
-    await world.extender.start()
-    async with world.watching():
-        await fails(world, "gpu-0")
-        await world.filter("p1", "n1")
-        before = world.cluster.waker.calls
-        world.clock.seconds += 1
-        assert await world.cluster.waker.called_since(before, 10.0)
-    await world.extender.stop()
 
 
 async def test_end_is_told_even_if_the_timer_comes_before_the_time_has_passed() -> None:
@@ -124,10 +96,8 @@ async def test_gang_is_planned_around_a_device_that_failed_for_a_member() -> Non
     world = GangExtender()
     world.node("n1")
     world.slice("n1", [{"name": f"gpu-{index}"} for index in range(3)])
-    world.gang("g", 2)
-    for name in ("a", "b"):
-        world.member("g", name, "any")
-    world.extender.device_backoff.start(world.pod("a")["metadata"]["uid"], [(DRIVER, "n1", "gpu-0")])
+    world.gang("g", 2, "any", ("a", "b"))
+    world.extender.device_backoff.start(world.uid("a"), [(DRIVER, "n1", "gpu-0")])
     for name in ("a", "b"):
         assert list((await world.filter(name, "n1")).fitting) == ["n1"]
     held = world.ledger.holds.held_usage.pool((DRIVER, "n1"))

@@ -17,6 +17,7 @@ from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.evaluation import ranking as ranking_module
 from dra_extender.scheduling.evaluation.evaluator import Prefetch
+from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
 from dra_extender.scheduling.evaluation.node_results import NodeEvaluation
 from dra_extender.scheduling.evaluation.ranking import LeastLoss, _among
 from dra_extender.scheduling.evaluation.result import FilterResult
@@ -42,6 +43,12 @@ class Preserving(InMemoryExtender):
         self.create(StoredKind.CLASS, device_class("gpu"))
         for name, gpus in nodes.items():
             self.gpu_node(name, gpus)
+
+    @property
+    def expected(self) -> ExpectedDemand:
+        """What the service expects."""
+        assert self.extender.expected is not None
+        return self.extender.expected
 
     def gpu_node(self, name: str, gpus: int, cpu: str = "64") -> None:
         status = {"allocatable": {"cpu": cpu, "memory": "256Gi"}}
@@ -106,6 +113,11 @@ class Preserving(InMemoryExtender):
         return placed
 
 
+PAIRS = parse_policy(
+    b"expected: [{name: pairs, cpu: 1, devices: [{deviceClassName: gpu, count: 2, capacity: {part: 8}}]}]", "policy"
+).expected
+
+
 def of_largest_node(devices: int) -> set[str]:
     """The kinds that are expected before any pod, if the largest node has so many devices."""
     return {f"{count} x {DRIVER}" for count in (devices, devices // 2, devices // 4) if count}
@@ -114,8 +126,7 @@ def of_largest_node(devices: int) -> set[str]:
 async def test_before_any_pod_whole_devices_are_expected() -> None:
     """Shares go together, because all or half of a node's devices may be asked for; nodes that come or go change how many."""
     world = Preserving(n1=2, n2=4)
-    expected = world.extender.expected
-    assert expected is not None
+    expected = world.expected
     world.extender.learn_expected()
     assert expected.report().keys() == of_largest_node(4)
     placed = await world.fill(("a", 2, 1), ("b", 2, 1))
@@ -133,8 +144,7 @@ async def test_a_device_that_one_node_gets_renews_nothing_among_many() -> None:
     world = Preserving()
     for number in range(20):
         world.gpu_node(f"n{number}", 1)
-    expected = world.extender.expected
-    assert expected is not None
+    expected = world.expected
     world.extender.learn_expected()
     world.gpu_node("n20", 1)
     assert not expected.renew(world.extender.allocator, 1)
@@ -210,9 +220,7 @@ async def test_a_new_process_learns_from_the_pods_that_run() -> None:
     world.start()
     world.sync()
     world.extender.learn_expected()
-    expected = world.extender.expected
-    assert expected is not None
-    assert expected.report().keys() == {"1 x gpu", "2 x gpu", *of_largest_node(4)}
+    assert world.expected.report().keys() == {"1 x gpu", "2 x gpu", *of_largest_node(4)}
 
 
 async def test_a_new_term_learns_from_the_pods_that_another_replica_has_placed() -> None:
@@ -223,9 +231,7 @@ async def test_a_new_term_learns_from_the_pods_that_another_replica_has_placed()
     await world.extender.start()
     await world.extender.stop()
     world.extender.learn_expected()
-    expected = world.extender.expected
-    assert expected is not None
-    assert expected.report().keys() == {"1 x gpu", "2 x gpu", *of_largest_node(4)}
+    assert world.expected.report().keys() == {"1 x gpu", "2 x gpu", *of_largest_node(4)}
 
 
 async def test_without_room_for_all_kinds_the_heaviest_are_expected() -> None:
@@ -238,8 +244,7 @@ async def test_without_room_for_all_kinds_the_heaviest_are_expected() -> None:
     world.start()
     world.sync()
     world.extender.learn_expected()
-    expected = world.extender.expected
-    assert expected is not None
+    expected = world.expected
     assert len(expected.fragmentation.kinds) == MOST_KINDS
     assert "2 x gpu" in expected.report()
 
@@ -251,16 +256,14 @@ async def test_ever_new_kinds_drive_out_none_that_comes_often() -> None:
     for number in range(300):
         world.ask(f"odd-{number}", 1 + number % 8, 1, cpu=f"{2 ** (number // 8)}m", node="n1")
     world.extender.learn_expected()
-    expected = world.extender.expected
-    assert expected is not None
+    expected = world.expected
     assert "2 x gpu" in expected.report()
 
 
 async def test_rankings_keep_nothing_alive_of_what_was_expected_before() -> None:
     """The caches of expected kinds are large, and the rankings of pods that came once stay."""
     world = Preserving(n1=4)
-    expected = world.extender.expected
-    assert expected is not None
+    expected = world.expected
     before = []
     for part in (1, 2, 4, 8):
         world.extender.learn_expected()
@@ -280,25 +283,20 @@ async def test_pods_that_fit_nowhere_displace_no_kind() -> None:
         assert (await world.extender.filter(pod, ["n1"])).fitting == ()
     for _ in range(2):
         world.extender.learn_expected()
-        expected = world.extender.expected
-        assert expected is not None
-        assert expected.report().keys() == {"1 x gpu", *of_largest_node(2)}
+        assert world.expected.report().keys() == {"1 x gpu", *of_largest_node(2)}
         world.start()
         world.sync()
 
 
 async def test_what_the_administrator_expects_is_expected_alone() -> None:
-    policy = b"expected: [{name: pairs, cpu: 1, devices: [{deviceClassName: gpu, count: 2, capacity: {part: 8}}]}]"
     world = Preserving(n1=4)
     await world.fill(("a", 8, 1))
-    world.extender.expect(parse_policy(policy, "policy").expected)
+    world.extender.expect(PAIRS)
     world.extender.learn_expected()
-    expected = world.extender.expected
-    assert expected is not None
-    assert expected.report() == {"2 x gpu": (1.0, 1.0)}
+    assert world.expected.report() == {"2 x gpu": (1.0, 1.0)}
     world.extender.expect(())
     world.extender.learn_expected()
-    assert expected.report().keys() == {"1 x gpu", *of_largest_node(4)}
+    assert world.expected.report().keys() == {"1 x gpu", *of_largest_node(4)}
 
 
 async def test_a_pod_without_devices_leaves_cpu_to_free_devices() -> None:
@@ -324,8 +322,7 @@ async def test_a_pod_without_devices_leaves_cpu_to_free_devices() -> None:
 async def test_a_call_for_a_pod_without_devices_rates_nodes_for_a_bounded_time() -> None:
     """Each look at the clock takes a second: every call rates one node."""
     world = Preserving(n1=1, n2=1, n3=1)
-    expected = world.extender.expected
-    assert expected is not None
+    expected = world.expected
     plain_pods = PlainPods(world.ledger, expected, world.extender.allocator, Ticking())
     assert [len(plain_pods._losses(NO_AMOUNTS)) for _ in range(3)] == [1, 2, 3]
 
@@ -333,8 +330,7 @@ async def test_a_call_for_a_pod_without_devices_rates_nodes_for_a_bounded_time()
 async def test_pods_without_devices_that_differ_little_share_their_ratings() -> None:
     """Each call rates one node: pods of which each asks for something else would never know more than one."""
     world = Preserving(n1=1, n2=1, n3=1)
-    expected = world.extender.expected
-    assert expected is not None
+    expected = world.expected
     plain_pods = PlainPods(world.ledger, expected, world.extender.allocator, Ticking())
     asked = [NodeAmounts(cpu, 2**30) for cpu in (1_000, 1_001, 1_010, 3_000)]
     assert [len(plain_pods._losses(amounts)) for amounts in asked] == [1, 2, 3, 1]
@@ -464,11 +460,9 @@ def test_many_names_are_looked_up_in_a_set() -> None:
 @pytest.mark.parametrize(("late", "calls"), [(False, 1), (True, 4)])
 async def test_a_renewal_looks_at_one_node_at_a_time_where_that_takes_long(*, late: bool, calls: int) -> None:
     """Once it has looked at the last node, the next call renews the prices."""
-    policy = b"expected: [{name: pairs, cpu: 1, devices: [{deviceClassName: gpu, count: 2, capacity: {part: 8}}]}]"
     world = Preserving(n1=2, n2=2, n3=2)
-    expected = world.extender.expected
-    assert expected is not None
-    expected.expect(parse_policy(policy, "policy").expected)
+    expected = world.expected
+    expected.expect(PAIRS)
     done = 0
     while expected.renew(world.extender.allocator, 8, lambda: late):
         done += 1
@@ -477,12 +471,10 @@ async def test_a_renewal_looks_at_one_node_at_a_time_where_that_takes_long(*, la
 
 
 async def test_a_policy_that_comes_while_prices_are_renewed_is_in_force_after_the_next_renewal() -> None:
-    policy = b"expected: [{name: pairs, cpu: 1, devices: [{deviceClassName: gpu, count: 2, capacity: {part: 8}}]}]"
     world = Preserving(n1=2, n2=2)
-    expected = world.extender.expected
-    assert expected is not None
+    expected = world.expected
     assert expected.renew(world.extender.allocator, 1)
-    expected.expect(parse_policy(policy, "policy").expected)
+    expected.expect(PAIRS)
     world.extender.learn_expected()
     assert expected.report() == {"2 x gpu": (1.0, 1.0)}
 
@@ -490,8 +482,7 @@ async def test_a_policy_that_comes_while_prices_are_renewed_is_in_force_after_th
 async def test_a_given_pod_is_expected_as_soon_as_its_device_class_is_there() -> None:
     policy = b"expected: [{name: pairs, cpu: 1, devices: [{deviceClassName: late, count: 2}]}]"
     world = Preserving(n1=2)
-    expected = world.extender.expected
-    assert expected is not None
+    expected = world.expected
     expected.expect(parse_policy(policy, "policy").expected)
     world.extender.learn_expected()
     assert expected.report() == {}

@@ -28,7 +28,8 @@ class GangExtender(InMemoryExtender):
         """The options with a short time to bind."""
         return dataclasses.replace(self.options, binding_timeout_seconds=0.05)
 
-    def gang(self, name: str, min_count: int) -> None:
+    def gang(self, name: str, min_count: int, size: str = "any", members: Sequence[str] = ()) -> None:
+        """A PodGroup, with these members as `member` makes them."""
         meta = {
             "namespace": "default",
             "name": name,
@@ -37,6 +38,8 @@ class GangExtender(InMemoryExtender):
         }
         group = {"metadata": meta, "spec": {"schedulingPolicy": {"gang": {"minCount": min_count}}}}
         sinks_of(self.ledger)["podgroups"].changed(msgspec.json.encode(group))
+        for member in members:
+            self.member(name, member, size)
 
     def cards(self, node: str, count: int, *, whole: bool = True) -> None:
         """`count` cards, each two halves, and whole ones if they can be had whole."""
@@ -86,9 +89,7 @@ def whole_against_halves(world: GangExtender) -> list[str]:
 
 async def test_no_member_is_offered_anything_where_the_gang_does_not_fit(world: GangExtender) -> None:
     world.cards("n1", 1)
-    world.gang("g", 3)
-    for name in "abc":
-        world.member("g", name, "half")
+    world.gang("g", 3, "half", "abc")
     assert await world.ask("abc", "n1") == {"a": [], "b": [], "c": []}
     assert not len(world.ledger.holds)
     assert "PodGroup g: no placement for 3 of 3 waiting members at once" in world.messages("a")[0]
@@ -107,9 +108,7 @@ async def test_a_member_that_does_not_fit_alone_is_rejected_with_its_own_reason(
 
 async def test_too_few_members_are_rejected_with_their_numbers(world: GangExtender) -> None:
     world.cards("n1", 2)
-    world.gang("g", 3)
-    for name in "ab":
-        world.member("g", name, "half")
+    world.gang("g", 3, "half", "ab")
     assert await world.ask("a", "n1") == {"a": []}
     assert "PodGroup g: 3 more members needed, 2 can be placed" in world.messages("a")[0]
 
@@ -124,9 +123,7 @@ async def test_a_plan_whose_devices_are_gone_is_dropped_with_all_holds(world: Ga
 
 async def test_members_beyond_the_minimum_may_stay_out(world: GangExtender) -> None:
     world.cards("n1", 1)
-    world.gang("g", 2)
-    for name in "abc":
-        world.member("g", name, "half")
+    world.gang("g", 2, "half", "abc")
     offered = await world.ask("abc", "n1")
     assert sorted(map(len, offered.values())) == [0, 1, 1]
 

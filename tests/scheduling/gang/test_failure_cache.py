@@ -44,9 +44,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
 def three_of(world: GangExtender, *cards: str) -> None:
     for node in cards:
         world.cards(node, 1)
-    world.gang("g", 3)
-    for pod in "abc":
-        world.member("g", pod, "half")
+    world.gang("g", 3, "half", "abc")
 
 
 NOBODY: dict[str, list[str]] = {"a": [], "b": [], "c": []}
@@ -72,9 +70,7 @@ async def test_whatever_may_help_causes_a_new_plan(plans: Plans, change: str) ->
     elif change == "an allocation":
         world.add_claim("other")
         world.add_pod("other", "other")
-        async with world.watching():
-            await world.bind("other", "n1")
-        world.sync()
+        await world.bind_through("other", "n1")
     elif change == "a group":
         world.gang("g", 2)
     else:
@@ -140,9 +136,7 @@ async def test_a_gang_refused_beside_what_its_members_were_told_may_fit_anew(pla
     world = GangExtender()
     for node in ("n1", "n2"):
         world.cards(node, 1)
-    world.gang("g", 2)
-    for pod in "ab":
-        world.member("g", pod, "whole")
+    world.gang("g", 2, "whole", "ab")
     assert await world.ask("a", "n1", "n2") == {"a": ["n1"]}
     assert await world.ask("b", "n1") == {"b": []}
     assert await world.ask("b", "n1") == {"b": ["n1"]}
@@ -153,9 +147,7 @@ async def test_a_gang_refused_beside_what_its_members_were_told_may_fit_anew(pla
 async def test_a_deleted_pod_of_the_gang_changes_the_answer(plans: Plans) -> None:
     world = GangExtender()
     world.cards("n1", 1)
-    world.gang("g", 1)
-    for pod in "abc":
-        world.member("g", pod, "half")
+    world.gang("g", 1, "half", "abc")
     offered = await world.ask("abc", "n1")
     (left_out,) = [pod for pod, nodes in offered.items() if not nodes]
     (seated, _) = [pod for pod, nodes in offered.items() if nodes]
@@ -173,7 +165,7 @@ async def test_a_backoff_of_a_member_and_of_no_other_pod_causes_a_new_plan(
     world.add_claim("other")
     world.add_pod("other", "other")
     await world.ask("abc", "n1")
-    made, uid = plans.made, world.pod(whose)["metadata"]["uid"]
+    made, uid = plans.made, world.uid(whose)
     world.extender.device_backoff.start(uid, [(DRIVER, "n1", "whole-0")])
     assert await world.ask("abc", "n1") == NOBODY
     assert (plans.made > made) is plans_again
@@ -184,7 +176,7 @@ async def test_members_in_backoff_are_refused_at_once_until_it_ends(plans: Plans
     three_of(world, "n1", "n2")
     devices = [(DRIVER, node, device) for node in ("n1", "n2") for device in ("half-a-0", "half-b-0")]
     for pod in "abc":
-        world.extender.device_backoff.start(world.pod(pod)["metadata"]["uid"], devices)
+        world.extender.device_backoff.start(world.uid(pod), devices)
     assert await world.ask("abcabc", "n1", "n2") == NOBODY
     made = plans.made
     await world.ask("abc", "n1", "n2")

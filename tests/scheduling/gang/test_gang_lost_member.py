@@ -24,9 +24,7 @@ class LostMemberExtender(GangExtender):
         self.options = dataclasses.replace(self.options, reclaim_pause_seconds=0.0)
         self.start()
         self.cards("n1", 2)
-        self.gang("g", 3)
-        for name in "abc":
-            self.member("g", name, "half")
+        self.gang("g", 3, "half", "abc")
 
     async def allocated(self, *pods: str) -> None:
         """The claims of these are allocated, and nobody waits for their binds any more."""

@@ -30,9 +30,7 @@ class ObstructedExtender(GangExtender):
     def __init__(self) -> None:
         super().__init__()
         self.cards("n1", 2)
-        self.gang("g", 3)
-        for name in "abc":
-            self.member("g", name, "half")
+        self.gang("g", 3, "half", "abc")
 
     def spec_of(self, name: str, **fields: Any) -> None:
         """Create the pod anew with these fields of its spec; None removes a field."""
@@ -474,9 +472,7 @@ async def test_the_others_name_a_member_that_gets_no_devices_even_alone(
 
 
 async def test_all_lacking_members_are_named_up_to_three(world: ObstructedExtender) -> None:
-    world.gang("g", 6)
-    for name in "def":
-        world.member("g", name, "half")
+    world.gang("g", 6, "half", "def")
     for name in "bcdef":
         world.spec_of(name, schedulingGates=[{"name": "example.com/wait"}])
     assert await world.ask("a", "n1") == {"a": []}

@@ -7,31 +7,16 @@ import asyncio
 
 import pytest
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.simulator.apiserver.cluster import MemoryPods
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
-from dra_extender.simulator.apiserver.store import Store
 
 from tests.support.scheduling.grouped import GROUP, NAMED, PodGroupExtender
 from tests.support.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed
-from tests.support.turns import turns
+from tests.support.scheduling.seam import Seam, restart
+from tests.support.turns import turns, until
 
 FAILED = "binding conditions failed"
 LATE = "binding conditions timed out"
 TEAM = f"podgroups/{GROUP}"
-
-
-class SlowPods(MemoryPods):
-    """Bindings are on their way until they are let through."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.sent = asyncio.Event()
-        self.through = asyncio.Event()
-
-    async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
-        self.sent.set()
-        await self.through.wait()
-        await super().bind(namespace, name, uid, node)
 
 
 def attachable(*, backoff: float = 0.0, min_count: int = 0) -> PodGroupExtender:
@@ -163,10 +148,7 @@ async def test_an_overlap_with_another_writer_takes_nothing_from_a_group_that_ru
         world.member(name)
     await world.bound("a")
     world.set_up(setting)
-    world.add_claim("foreign")
-    stored = world.claim("foreign")
-    stored["status"] = {"allocation": world.claim("shared")["status"]["allocation"]}
-    world.cluster.store.update_status(StoredKind.CLAIM, stored)
+    world.allocate_foreign(pool="fabric")
     world.sync()
     await world.bound("b")
     assert world.devices("shared") == ["fabric/gpu-0"]
@@ -178,19 +160,20 @@ async def test_a_member_on_the_point_of_being_bound_keeps_the_claim() -> None:
     world = attachable()
     world.add_claim("own")
     world.member("d", NAMED, {"name": "own", "resourceClaimName": "own"})
-    world.pods = slow = SlowPods(world.cluster.store)
-    world.start()
+    through = asyncio.Event()
+    pods = Seam(world.cluster.pods).before("bind", through.wait)
+    restart(world, pods=pods)
     world.sync()
     async with world.watching():
         late = await waiting(world, "d")
         early = await waiting(world, "a")
         world.report("Attached")
-        await asyncio.wait_for(slow.sent.wait(), 60)
+        await until(lambda: "bind" in pods.calls)
         world.report("Failed")
         (said,) = await outcomes(late)
         assert FAILED in said
         assert (world.devices("shared"), world.reserved()) == (["fabric/gpu-0"], [TEAM])
-        slow.through.set()
+        through.set()
         await asyncio.gather(*early)
     assert world.is_bound("a")
 

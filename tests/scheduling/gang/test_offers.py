@@ -33,9 +33,7 @@ async def test_a_gang_that_fits_what_its_members_are_offered_is_placed_within_tw
     for node, count in room.items():
         world.cards(node, count)
     pods = [f"p{index}" for index in range(chance.randint(2, 6))]
-    world.gang("g", len(pods))
-    for pod in pods:
-        world.member("g", pod, "whole")
+    world.gang("g", len(pods), "whole", pods)
     offered = {pod: chance.sample(list(room), chance.randint(1, len(room))) for pod in pods}
     for last in (False, True):
         answers: dict[str, list[str]] = {}
@@ -52,7 +50,7 @@ def assert_nothing_is_held_twice(world: GangExtender, pods: Sequence[str]) -> No
     taken = [
         (result.pool, result.device)
         for pod in pods
-        for hold in world.ledger.holds.of_pod(world.pod(pod)["metadata"]["uid"])
+        for hold in world.ledger.holds.of_pod(world.uid(pod))
         for placement in hold.placements.values()
         for result in placement.allocation.devices.results
     ]
@@ -65,9 +63,7 @@ async def test_a_rejected_member_is_woken_when_it_gets_an_assignment() -> None:
         world.cards(node, 1)
     await world.extender.start()
     await asyncio.sleep(0)
-    world.gang("g", 2)
-    for pod in "ab":
-        world.member("g", pod, "whole")
+    world.gang("g", 2, "whole", "ab")
     try:
         assert await world.ask("a", "n1") == {"a": []}
         calls = world.cluster.waker.calls
@@ -84,9 +80,7 @@ async def test_a_member_that_is_not_offered_its_planned_node_leaves_other_assign
     world = GangExtender()
     for node in ("n0", "n1", "n2", "n3"):
         world.cards(node, 1)
-    world.gang("g", 3)
-    for pod in "abc":
-        world.member("g", pod, "whole")
+    world.gang("g", 3, "whole", "abc")
     assert await world.ask("a", "n0", "n1", "n2") == {"a": ["n0"]}
     assert await world.ask("b", "n3") == {"b": ["n3"]}
     assert await world.ask("c", "n2") == {"c": ["n2"]}

@@ -25,9 +25,7 @@ from tests.support.turns import turns
 async def world() -> AsyncIterator[GangExtender]:
     made = GangExtender()
     made.cards("n1", 2)
-    made.gang("g", 3)
-    for name in "abc":
-        made.member("g", name, "half")
+    made.gang("g", 3, "half", "abc")
     async with made.watching():
         yield made
 
@@ -113,9 +111,7 @@ async def test_too_few_members_give_up_in_words() -> None:
     world.options = world.short_binding()
     world.start()
     world.cards("n1", 2)
-    world.gang("g", 2)
-    for name in "ab":
-        world.member("g", name, "half")
+    world.gang("g", 2, "half", "ab")
     async with world.watching():
         await world.ask("ab", "n1")
         bind = asyncio.create_task(world.bind("a", "n1"))

@@ -21,9 +21,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[GangExtender]:
     made = GangExtender()
     for node in NODES:
         made.cards(node, 1)
-    made.gang("g", 3)
-    for name in "abc":
-        made.member("g", name, "half")
+    made.gang("g", 3, "half", "abc")
     if request.param:
         made.gang("alone", 1)
         made.member("alone", "victim", "whole")
@@ -35,7 +33,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[GangExtender]:
 
 
 def held(world: GangExtender) -> int:
-    return sum(bool(world.ledger.holds.of_pod(world.pod(name)["metadata"]["uid"])) for name in "abc")
+    return sum(bool(world.ledger.holds.of_pod(world.uid(name))) for name in "abc")
 
 
 async def test_plan_of_a_gang_whose_members_do_not_come_is_revoked_as_a_whole(world: GangExtender) -> None:
@@ -93,12 +91,8 @@ async def test_members_at_the_permit_give_their_devices_back_for_a_gang_when_not
     world = GangExtender()
     for node in NODES:
         world.cards(node, 1)
-    world.gang("g", 3)
-    for name in "abc":
-        world.member("g", name, "half")
-    world.gang("pair", 2)
-    for name in ("first", "second"):
-        world.member("pair", name, "whole")
+    world.gang("g", 3, "half", "abc")
+    world.gang("pair", 2, "whole", ("first", "second"))
     async with world.watching():
         seats = await world.ask("ab", *NODES)
         binds = [asyncio.create_task(world.bind(name, seats[name][0])) for name in "ab"]

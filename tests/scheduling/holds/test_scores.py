@@ -10,7 +10,7 @@ from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.support.allocator.building import preferring
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import DRIVER, InMemoryExtender
+from tests.support.scheduling.world import CONDITIONS, DRIVER, InMemoryExtender
 
 MODELS = ("big", "middle", "small")
 
@@ -79,7 +79,7 @@ async def test_with_weight_0_alternatives_count_for_nothing() -> None:
 
 async def test_a_node_whose_device_needs_no_wait_comes_before_one_with_binding_conditions() -> None:
     world = world_of()
-    waits = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"], "bindsToNode": True}
+    waits = {**CONDITIONS, "bindsToNode": True}
     for name, fields in (("n0", waits), ("n1", {})):
         world.node(name)
         world.slice(name, [gpu("gpu-0", "big", **fields)])
@@ -101,9 +101,7 @@ async def test_a_partition_comes_next_to_other_partitions_and_whole_devices_stay
         world.add_pod(name, name)
 
     assert await scores(world, "p1", "n0", "n1", "n2") == {"n0": 0, "n1": 0, "n2": 0}
-    async with world.watching():
-        await world.bind("p1", "n1")
-        await world.cluster.watch.caught_up()
+    await world.bind_through("p1", "n1")
     assert await scores(world, "p2", "n0", "n1", "n2") == {"n0": 0, "n1": 10, "n2": 0}
 
 
@@ -193,9 +191,7 @@ async def test_what_terms_may_read_is_equal_on_equivalent_nodes_and_differs_with
         world.add_claim(name)
         world.add_pod(name, name)
     await world.filter("p1", "n2")
-    async with world.watching():
-        await world.bind("p1", "n2")
-        await world.cluster.watch.caught_up()
+    await world.bind_through("p1", "n2")
 
     result = world.extender.evaluate(pod_from(world.pod("p2")), ["n0", "n1", "n2"])
 

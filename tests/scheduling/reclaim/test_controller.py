@@ -112,7 +112,7 @@ async def test_a_finished_pod_that_is_reserved_in_turns_does_not_delay_the_relea
     edit_pod(world, over, "p2")
     await world.abandoned("p1")
     (mine,) = world.claim("c1")["status"]["reservedFor"]
-    entry = {"resource": "pods", "name": "p2", "uid": world.pod("p2")["metadata"]["uid"]}
+    entry = {"resource": "pods", "name": "p2", "uid": world.uid("p2")}
     for turn in range(4):
         await pass_by(world, GRACE / 4 - 0.5)
         assert world.devices("c1") == ["n1/gpu-0"]
@@ -125,9 +125,7 @@ async def test_a_finished_pod_that_is_reserved_in_turns_does_not_delay_the_relea
 async def test_the_reservation_of_one_pod_goes_while_another_uses_the_claim(world: InMemoryExtender) -> None:
     world.add_pod("p2", "c1")
     await world.abandoned("p1")
-    async with world.watching():
-        await world.bind("p2", "n1")
-    world.sync()
+    await world.bind_through("p2", "n1")
 
     await pass_by(world, GRACE)
 
@@ -137,9 +135,7 @@ async def test_the_reservation_of_one_pod_goes_while_another_uses_the_claim(worl
 
 
 async def test_a_bound_pod_keeps_its_devices_for_ever(world: InMemoryExtender) -> None:
-    async with world.watching():
-        await world.bind("p1", "n1")
-    world.sync()
+    await world.bind_through("p1", "n1")
     version = world.cluster.store.version
 
     for _ in range(3):
@@ -151,8 +147,7 @@ async def test_a_bound_pod_keeps_its_devices_for_ever(world: InMemoryExtender) -
 async def test_a_pod_that_runs_keeps_its_devices_even_when_its_node_is_not_known_any_more(
     world: InMemoryExtender,
 ) -> None:
-    async with world.watching():
-        await world.bind("p1", "n1")
+    await world.bind_through("p1", "n1")
     edit_pod(world, lambda pod: pod["status"].update(phase="Running"))
     world.delete(StoredKind.NODE, "n1")
 
@@ -206,11 +201,7 @@ async def test_an_allocation_whose_node_is_gone_is_released_at_once(world: InMem
 
 
 async def crashed_while_waiting(world: InMemoryExtender) -> None:
-    async with world.watching():
-        dying = asyncio.create_task(world.bind("p1", "n3"))
-        await turns()
-        dying.cancel()
-        await asyncio.gather(dying, return_exceptions=True)
+    await world.killed("p1", "n3")
     world.start()
 
 
@@ -262,7 +253,7 @@ async def test_an_allocation_of_another_scheduler_stays(world: InMemoryExtender)
 async def test_a_reservation_of_another_scheduler_keeps_our_allocation(world: InMemoryExtender) -> None:
     await world.abandoned("p1")
     world.add_pod("p2", "c1")
-    uid = world.pod("p2")["metadata"]["uid"]
+    uid = world.uid("p2")
     consumer = {"resource": "pods", "name": "p2", "uid": uid}
     edit_status(world, lambda status: status["reservedFor"].append(consumer), "kube-scheduler")
 
@@ -294,11 +285,7 @@ async def test_our_reservation_in_an_allocation_of_another_scheduler_ends_as_for
 
 async def test_a_half_written_allocation_is_removed(world: InMemoryExtender) -> None:
     restart(world, claims=Seam(world.cluster.claims).before("update_status", asyncio.Event().wait))
-    async with world.watching():
-        dying = asyncio.create_task(world.bind("p1", "n1"))
-        await turns()
-        dying.cancel()
-        await asyncio.gather(dying, return_exceptions=True)
+    await world.killed("p1", "n1")
     restart(world)
     assert world.claim("c1")["metadata"]["finalizers"] == [FINALIZER]
 
@@ -337,13 +324,7 @@ async def test_a_hold_that_expired_in_a_filter_call_is_counted(world: InMemoryEx
 
 async def started(options: Options) -> InMemoryExtender:
     """The loop runs by itself; pod p1 holds the only device of n1 for nothing, and p2, which can only use n1, was refused."""
-    world = InMemoryExtender(options)
-    world.node("n1")
-    world.gpus("n1", 1)
-    world.device_class()
-    for number in (1, 2):
-        world.add_claim(f"c{number}")
-        world.add_pod(f"p{number}", f"c{number}")
+    world = InMemoryExtender(options).furnish(n1=1, p1="c1", p2="c2")
     await world.abandoned("p1")
     assert list((await world.filter("p2", "n1")).fitting) == []
     return world
@@ -366,13 +347,9 @@ async def test_the_loop_releases_devices_and_wakes_the_pod_that_waits_for_them()
 async def test_the_controller_pauses_between_two_releases() -> None:
     """Here so long a one that the second never comes; the stop does not wait for it."""
     world = InMemoryExtender(Options(reclaim_grace_seconds=0.0, reclaim_pause_seconds=3600.0, hold_wait_seconds=0.0))
-    world.node("n1")
-    world.gpus("n1", 2)
-    world.device_class()
-    for number in (1, 2):
-        world.add_claim(f"c{number}")
-        world.add_pod(f"p{number}", f"c{number}")
-        await world.abandoned(f"p{number}")
+    world.furnish(n1=2, p1="c1", p2="c2")
+    for pod in ("p1", "p2"):
+        await world.abandoned(pod)
     async with world.watching():
         await world.extender.start()
         try:
@@ -385,12 +362,7 @@ async def test_the_controller_pauses_between_two_releases() -> None:
 
 
 async def test_nothing_is_released_while_reclaim_is_switched_off() -> None:
-    world = InMemoryExtender(Options(reclaim_enabled=False, hold_wait_seconds=0.0))
-    world.node("n1")
-    world.gpus("n1", 1)
-    world.device_class()
-    world.add_claim("c1")
-    world.add_pod("p1", "c1")
+    world = InMemoryExtender(Options(reclaim_enabled=False, hold_wait_seconds=0.0)).furnish(n1=1, p1="c1")
     await world.abandoned("p1")
     world.delete(StoredKind.POD, "p1")
 

@@ -74,7 +74,7 @@ async def test_devices_of_a_bound_pod_stay_whatever_the_managed_fields_say(
 async def test_devices_that_another_scheduler_gave_a_bound_pod_stay_though_they_are_said_to_be_ours(
     world: InMemoryExtender,
 ) -> None:
-    uid = world.pod("p1")["metadata"]["uid"]
+    uid = world.uid("p1")
     edit_pod(world, bound_to("n1"))
     allocate_elsewhere(world, [{"resource": "pods", "name": "p1", "uid": uid}])
     for number in range(3):
@@ -87,8 +87,7 @@ async def test_what_is_said_to_be_ours_goes_alone_and_only_if_nobody_uses_it(wor
     """The claim of the author loses an allocation that is reserved for nobody; the other claim keeps its."""
     world.add_claim("other")
     world.add_pod("p2", "other")
-    async with world.watching():
-        await world.bind("p2", "n2")
+    await world.bind_through("p2", "n2")
     allocate_elsewhere(world, [])
     forge(world, name(US))
     await pass_by(world, GRACE)

@@ -2,10 +2,8 @@
 
 import asyncio
 from itertools import count
-from typing import Any
 
 import pytest
-from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
 from dra_extender.simulator.apiserver.objects import StoredKind
 
@@ -19,8 +17,9 @@ from tests.support.scheduling.reclaiming import (
     reclaimed,
     small_world,
 )
+from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import InMemoryExtender
-from tests.support.turns import turns
+from tests.support.turns import turns, until
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ async def test_the_claim_of_a_waiting_bind_is_not_released(world: InMemoryExtend
         )
         await bind
 
-    assert world.pod("p1")["spec"]["nodeName"] == "n3"
+    assert world.node_of("p1") == "n3"
 
 
 @pytest.mark.parametrize(("call", "released"), [("read", 0), ("update_status", 1)])
@@ -51,21 +50,14 @@ async def test_a_bind_that_begins_while_its_claim_is_released_allocates_devices(
 ) -> None:
     """Before the write it keeps its allocation; during the write it waits, for it would bind a pod without devices."""
     await world.abandoned("p1")
-    original, reached, go = getattr(world.cluster.claims, call), asyncio.Event(), asyncio.Event()
-
-    async def slowly(*arguments: Any) -> bytes:
-        if not reached.is_set():
-            reached.set()
-            await go.wait()
-        answer: bytes = await original(*arguments)
-        return answer
-
-    setattr(world.cluster.claims, call, slowly)
+    claims, go = Seam(world.cluster.claims), asyncio.Event()
+    restart(world, claims=claims)
+    claims.before(call, go.wait)
     async with world.watching():
         await world.extender.reclaim.sweep()
         world.clock.seconds += GRACE
         release = asyncio.create_task(world.extender.reclaim.check_suspects())
-        await reached.wait()
+        await until(lambda: call in claims.calls)
         bind = asyncio.create_task(world.bind("p1", "n1"))
         await turns()
         assert not bind.done()
@@ -75,7 +67,7 @@ async def test_a_bind_that_begins_while_its_claim_is_released_allocates_devices(
     assert await reclaimed(world, "pod_idle") == released
     assert world.devices("c1") == ["n1/gpu-0"]
     assert [each["name"] for each in world.claim("c1")["status"]["reservedFor"]] == ["p1"]
-    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+    assert world.node_of("p1") == "n1"
 
 
 async def test_a_pod_that_only_the_live_object_knows_to_be_bound_keeps_its_devices(world: InMemoryExtender) -> None:
@@ -93,66 +85,56 @@ async def test_a_pod_that_only_the_live_object_knows_to_be_bound_keeps_its_devic
 async def test_a_claim_that_changes_before_every_write_is_looked_at_again_later(world: InMemoryExtender) -> None:
     """The resourceVersion guards the write, too: here the claim changes each time after it was read."""
     await world.abandoned("p1")
-    read = world.cluster.pods.read
     reports = count()
 
-    async def and_then_the_claim_changes(namespace: str, name: str) -> Pod:
-        pod = await read(namespace, name)
+    def change() -> None:
         edit_status(world, lambda status: status.update(devices=[condition(world, f"Report{next(reports)}")]))
-        return pod
 
-    world.cluster.pods.read = and_then_the_claim_changes  # type: ignore[method-assign]
+    pods = Seam(world.cluster.pods).after("read", *[change] * 9)
+    restart(world, pods=pods)
     await pass_by(world, GRACE)
     assert world.devices("c1") == ["n1/gpu-0"]
     assert await reclaimed(world, "pod_idle", "changed") == 1
 
-    world.cluster.pods.read = read  # type: ignore[method-assign]
+    pods.mend()
     await pass_by(world, GRACE)
     assert world.devices("c1") == []
 
 
 async def test_a_claim_that_changes_once_before_the_write_is_read_anew(world: InMemoryExtender) -> None:
     await world.abandoned("p1")
-    read = world.cluster.pods.read
 
-    async def and_then_the_claim_changes(namespace: str, name: str) -> Pod:
+    def change() -> None:
         edit_status(world, lambda status: status.update(devices=[condition(world, "Other")]))
-        return await read(namespace, name)
 
-    world.cluster.pods.read = and_then_the_claim_changes  # type: ignore[method-assign]
+    restart(world, pods=Seam(world.cluster.pods).before("read", change))
     await pass_by(world, GRACE)
     assert world.devices("c1") == []
 
 
 async def test_a_refusal_of_the_api_server_is_counted_and_tried_again_later(world: InMemoryExtender) -> None:
     await world.abandoned("p1")
-    write = world.cluster.claims.update_status
-
-    async def forbidden(namespace: str, name: str, body: bytes) -> bytes:
-        raise RequestRejectedError("update resourceclaims/status: forbidden")
-
-    world.cluster.claims.update_status = forbidden  # type: ignore[method-assign]
+    forbidden = RequestRejectedError("update resourceclaims/status: forbidden")
+    restart(world, claims=Seam(world.cluster.claims).before("update_status", forbidden))
     await pass_by(world, GRACE)
     assert await reclaimed(world, "pod_idle", "failed") == 1
 
-    world.cluster.claims.update_status = write  # type: ignore[method-assign]
     await pass_by(world, GRACE)
     assert world.devices("c1") == []
 
 
 async def test_a_stop_lets_the_write_in_progress_end(world: InMemoryExtender) -> None:
     await world.abandoned("p1")
-    write, writing, go = world.cluster.claims.update_status, asyncio.Event(), asyncio.Event()
-
-    async def slowly(namespace: str, name: str, body: bytes) -> bytes:
-        writing.set()
-        await go.wait()
-        return await write(namespace, name, body)
-
-    world.cluster.claims.update_status = slowly  # type: ignore[method-assign]
+    go = asyncio.Event()
+    claims = Seam(world.cluster.claims).before("update_status", go.wait)
+    restart(world, claims=claims)
     await world.extender.start()
+
+    def pass_grace() -> None:
+        world.clock.seconds += GRACE
+
     try:
-        await asyncio.wait_for(_until(world, writing), 60)
+        await until(lambda: "update_status" in claims.calls, pass_grace)
     finally:
         stop = asyncio.create_task(world.extender.stop())
         await turns()
@@ -160,9 +142,3 @@ async def test_a_stop_lets_the_write_in_progress_end(world: InMemoryExtender) ->
         go.set()
         await stop
     assert world.devices("c1") == []
-
-
-async def _until(world: InMemoryExtender, event: asyncio.Event) -> None:
-    while not event.is_set():
-        world.clock.seconds += GRACE
-        await turns()

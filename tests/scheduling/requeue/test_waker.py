@@ -27,11 +27,7 @@ async def pokes(world: InMemoryExtender) -> int:
 @asynccontextmanager
 async def started(*nodes: str) -> AsyncIterator[InMemoryExtender]:
     """An extender at work over these nodes with a GPU each, and pods p1 and p2 with a claim for one."""
-    world = InMemoryExtender(QUICK)
-    for node in nodes:
-        world.node(node)
-        world.gpus(node, 1)
-    world.device_class()
+    world = InMemoryExtender(QUICK).furnish(**dict.fromkeys(nodes, 1))
     await world.extender.start()
     await pokes(world)
     for name in ("1", "2"):
@@ -48,10 +44,8 @@ async def refused() -> AsyncIterator[InMemoryExtender]:
     """The one GPU of node n0 is p1's, and p2 was turned away there; there is a node n1 without devices."""
     async with started("n0") as world:
         world.node("n1")
-        async with world.watching():
-            await world.filter("p1", "n0")
-            await world.bind("p1", "n0")
-            await world.cluster.watch.caught_up()
+        await world.filter("p1", "n0")
+        await world.bind_through("p1", "n0")
         assert list((await world.filter("p2", "n0")).fitting) == []
         assert await pokes(world) == 0
         yield world
@@ -135,10 +129,8 @@ async def test_a_missing_claim_that_appears_wakes_if_the_pod_fits_then() -> None
 
 async def test_a_claim_that_has_room_for_one_more_consumer_wakes_who_waited_for_that() -> None:
     async with started("n0") as world:
-        async with world.watching():
-            await world.filter("p1", "n0")
-            await world.bind("p1", "n0")
-            await world.cluster.watch.caught_up()
+        await world.filter("p1", "n0")
+        await world.bind_through("p1", "n0")
         full = world.claim("c1")
         others = [
             {"resource": "pods", "name": f"x{index}", "uid": f"x{index}"} for index in range(MAX_RESERVATIONS - 1)
@@ -207,9 +199,7 @@ async def test_a_hold_that_ends_as_an_allocation_wakes_nobody() -> None:
     async with started("n0") as world:
         await world.filter("p1", "n0")
         assert list((await world.filter("p2", "n0")).fitting) == []
-        async with world.watching():
-            await world.bind("p1", "n0")
-            await world.cluster.watch.caught_up()
+        await world.bind_through("p1", "n0")
         assert await pokes(world) == 0
 
 
@@ -240,7 +230,7 @@ async def test_a_wake_up_that_fails_is_repeated(monkeypatch: pytest.MonkeyPatch)
 
 async def test_the_end_of_a_backoff_wakes_the_pod_of_the_device() -> None:
     async with started("n0") as world:
-        uid = world.pod("p1")["metadata"]["uid"]
+        uid = world.uid("p1")
         world.extender.device_backoff.start(uid, [(DRIVER, "n0", "gpu-0")])
         assert list((await world.filter("p1", "n0")).fitting) == []
         world.clock.seconds += 1.0
@@ -270,14 +260,9 @@ async def rejected(*, delivered: bool) -> InMemoryExtender:
     world.node("n0")
     world.device_class()
     world.add_claim("c1")
-    spec = {
-        "schedulerName": "dra-extender-scheduler",
-        "containers": [{"name": "main", "image": "pause"}],
-        "resourceClaims": [{"name": "c1", "resourceClaimName": "c1"}],
-    }
-    world.cluster.store.create(StoredKind.POD, {"metadata": {"name": "p1"}, "spec": spec})
-    if delivered:
-        world.sync()
+    if not delivered:
+        world.silence("pods")
+    world.add_pod("p1", "c1")
     assert list((await world.filter("p1", "n0")).fitting) == []
     assert len(world.extender.unschedulable) == 1
     return world
@@ -306,17 +291,14 @@ async def test_a_pod_that_the_watch_has_is_remembered_as_long_as_it_waits() -> N
 
 async def test_a_pod_waits_since_its_first_rejection_under_the_name_of_its_scheduler() -> None:
     world = await rejected(delivered=True)
-    value = world.metrics.registry.get_sample_value
     world.clock.seconds += 30
     assert list((await world.filter("p1", "n0")).fitting) == []
     world.clock.seconds += 12
-    await world.metrics.render()
     labels = {"plugin": "DynamicResources", "profile": "dra-extender-scheduler"}
-    assert value("scheduler_unschedulable_pods", labels) == 1
-    assert value("dra_extender_waiting_pods_longest_seconds") == 42
+    assert await world.metric("scheduler_unschedulable_pods", **labels) == 1
+    assert await world.metric("dra_extender_waiting_pods_longest_seconds") == 42
 
     world.delete(StoredKind.POD, "p1")
     world.extender.unschedulable.forget_resolved()
-    await world.metrics.render()
-    assert value("scheduler_unschedulable_pods", labels) is None
-    assert value("dra_extender_waiting_pods_longest_seconds") == 0
+    assert await world.metric("dra_extender_waiting_pods_longest_seconds") == 0
+    assert world.metrics.registry.get_sample_value("scheduler_unschedulable_pods", labels) is None

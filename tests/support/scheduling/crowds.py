@@ -62,10 +62,6 @@ class CrowdExtender(InMemoryExtender):
         """The names in `reservedFor`; that of the group is `team`."""
         return [each["name"] for each in self.claim("shared").get("status", {}).get("reservedFor", [])]
 
-    def node_of(self, pod: str) -> str:
-        """The node to which it is bound, or nothing."""
-        return str(self.pod(pod)["spec"].get("nodeName") or "")
-
     def accepted(self, pod: str) -> bool:
         """Whether the kubelet on the pod's node would start it."""
         return self._accepts(pod, self.node_of(pod), self.entries())
@@ -138,11 +134,10 @@ async def crowded(able: Mapping[str, bool], **options: object) -> CrowdExtender:
     world = CrowdExtender(able, **options)
     (first, *others), node = names(OWN_ENTRIES), next(iter(able))
     world.members(first)
-    async with world.watching():
-        await world.bind(first, node)
+    await world.bind_through(first, node)
     world.members(*others, node=node)
     claim = world.claim("shared")
-    claim["status"]["reservedFor"] += [consumer(each, world.pod(each)["metadata"]["uid"]) for each in others]
+    claim["status"]["reservedFor"] += [consumer(each, world.uid(each)) for each in others]
     world.cluster.store.update_status(StoredKind.CLAIM, claim)
     world.kubelets_work()
     return world

@@ -11,7 +11,7 @@ from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.reclaiming import OPTIONS
-from tests.support.scheduling.world import InMemoryExtender
+from tests.support.scheduling.world import CONDITIONS, InMemoryExtender
 
 NAMED: Final = {"name": "gpu", "resourceClaimName": "shared"}
 TEMPLATED: Final = {"name": "gpu", "resourceClaimTemplateName": "template"}
@@ -54,8 +54,7 @@ class PodGroupExtender(InMemoryExtender):
 
     def devices_everywhere(self, count: int = 1, *, conditions: bool = False) -> None:
         """A pool of devices that both nodes reach."""
-        device: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]} if conditions else {}
-        self.fabric(*({"name": f"gpu-{index}", **device} for index in range(count)))
+        self.fabric(*({"name": f"gpu-{index}", **(CONDITIONS if conditions else {})} for index in range(count)))
 
     def group(self, *entries: Json, min_count: int = 0) -> None:
         self.add_group(GROUP, min_count, resourceClaims=list(entries))

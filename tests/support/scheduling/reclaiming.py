@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
-from tests.support.scheduling.world import InMemoryExtender
+from tests.support.scheduling.world import CONDITIONS, InMemoryExtender
 
 OPTIONS = Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, reclaim_pause_seconds=0.0)
 GRACE = OPTIONS.reclaim_grace_seconds
@@ -13,15 +13,9 @@ GRACE = OPTIONS.reclaim_grace_seconds
 
 def small_world() -> InMemoryExtender:
     """Two nodes with a device each, one whose device needs to be attached, and pod p1 with claim c1."""
-    world = InMemoryExtender(OPTIONS)
-    for name in ("n1", "n2"):
-        world.node(name)
-        world.gpus(name, 1)
+    world = InMemoryExtender(OPTIONS).furnish(n1=1, n2=1, p1="c1")
     world.node("n3")
-    world.slice("n3", [{"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}])
-    world.device_class()
-    world.add_claim("c1")
-    world.add_pod("p1", "c1")
+    world.slice("n3", [{"name": "gpu-0", **CONDITIONS}])
     return world
 
 
@@ -35,11 +29,7 @@ async def pass_by(world: InMemoryExtender, seconds: float) -> None:
 
 async def reclaimed(world: InMemoryExtender, reason: str, outcome: str = "done") -> float:
     """How often this was counted."""
-    series = f'dra_extender_reclaims_total{{outcome="{outcome}",reason="{reason}"}} '
-    for line in (await world.metrics.render()).decode().splitlines():
-        if line.startswith(series):
-            return float(line.removeprefix(series))
-    return 0
+    return await world.metric("dra_extender_reclaims_total", outcome=outcome, reason=reason)
 
 
 def edit_status(world: InMemoryExtender, change: Callable[[Json], None], manager: str = "") -> None:

@@ -2,13 +2,15 @@
 
 import inspect
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from tests.support.scheduling.world import InMemoryExtender
 
 Act = BaseException | Callable[[], object] | None
 """What happens at a call: an error is raised, a function called (and awaited), or nothing."""
+ANY = "any"
+"""Stands for the method of any call for which no act is given."""
 
 
 class Seam:
@@ -38,14 +40,16 @@ class Seam:
         self._before.clear()
         self._after.clear()
 
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+    def __getattr__(self, name: str) -> Any:
         original = getattr(self._inner, name)
+        if not callable(original):
+            return original
 
         async def call(*arguments: Any) -> Any:
             self.calls.append(name)
-            await _act(self._before[name])
+            await _act(self._before[name] or self._before[ANY])
             answer = await original(*arguments)
-            await _act(self._after[name])
+            await _act(self._after[name] or self._after[ANY])
             return answer
 
         return call

@@ -4,7 +4,7 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from dra_extender.allocator.state.features import Features
@@ -21,8 +21,11 @@ from dra_extender.simulator.controllers.claims import ClaimController
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.support.model.reading import pod_from
+from tests.support.turns import turns
 
 DRIVER = "gpu.example.com"
+CONDITIONS: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+"""Fields of a device that has to be attached before its pod is bound."""
 
 
 class Steady:
@@ -122,6 +125,20 @@ class InMemoryExtender:
     def pod(self, name: str) -> Json:
         return self.cluster.store.get(Key(StoredKind.POD, "default", name))
 
+    def furnish(self, **objects: int | str) -> Self:
+        """Create nodes (name=number of devices), the class of these devices, and pods (name="claim claim") with their claims."""
+        for name, count in objects.items():
+            if isinstance(count, int):
+                self.node(name)
+                self.gpus(name, count)
+        self.device_class()
+        pods = {name: claims.split() for name, claims in objects.items() if isinstance(claims, str)}
+        for claim in dict.fromkeys(claim for claims in pods.values() for claim in claims):
+            self.add_claim(claim)
+        for name, claims in pods.items():
+            self.add_pod(name, *claims)
+        return self
+
     def node(self, name: str, **allocatable: str) -> None:
         self.create(StoredKind.NODE, {"metadata": {"name": name}, "status": {"allocatable": dict(allocatable)}})
 
@@ -194,10 +211,10 @@ class InMemoryExtender:
         stored["status"] = {"allocation": {"devices": {"results": [result]}}}
         self.cluster.store.update_status(StoredKind.CLAIM, stored, writer)
 
-    def allocate_foreign(self, device: str, *, pool: str = "n1") -> None:
-        """Let another scheduler allocate this device to a claim of its own, called `foreign`."""
-        self.add_claim("foreign")
-        self.allocate("foreign", device, pool=pool)
+    def allocate_foreign(self, device: str = "gpu-0", *, pool: str = "n1", name: str = "foreign") -> None:
+        """Let another scheduler allocate this device to a claim of its own."""
+        self.add_claim(name)
+        self.allocate(name, device, pool=pool)
 
     def report(self, condition: str, claim: str = "c1") -> None:
         """Let the driver say this, and nothing else, of every device of the claim."""
@@ -213,8 +230,27 @@ class InMemoryExtender:
         return await self.extender.filter(pod_from(self.pod(pod)), nodes)
 
     async def bind(self, pod: str, node: str, hung_up: asyncio.Event | None = None) -> None:
-        uid = self.pod(pod)["metadata"]["uid"]
-        await self.extender.bind("default", pod, uid, node, hung_up or asyncio.Event())
+        await self.extender.bind("default", pod, self.uid(pod), node, hung_up or asyncio.Event())
+
+    async def waiting(self, pod: str = "p1", node: str = "n1") -> asyncio.Task[None]:
+        """Begin a bind that waits."""
+        bind = asyncio.create_task(self.bind(pod, node))
+        await turns()
+        assert not bind.done()
+        return bind
+
+    async def killed(self, pod: str = "p1", node: str = "n1") -> None:
+        """The process that binds the pod dies while the bind waits."""
+        async with self.watching():
+            bind = await self.waiting(pod, node)
+            bind.cancel()
+            await asyncio.gather(bind, return_exceptions=True)
+
+    async def bind_through(self, pod: str, node: str) -> None:
+        """Bind the pod, and let the watch bring all of it."""
+        async with self.watching():
+            await self.bind(pod, node)
+            await self.cluster.watch.caught_up()
 
     async def abandoned(self, pod: str, node: str = "n1") -> None:
         """The claim is allocated and reserved, but nobody waits for the Binding any more."""
@@ -229,5 +265,17 @@ class InMemoryExtender:
         allocation = self.claim(claim).get("status", {}).get("allocation") or {}
         return [f"{each['pool']}/{each['device']}" for each in allocation.get("devices", {}).get("results", [])]
 
+    def uid(self, pod: str) -> str:
+        return str(self.pod(pod)["metadata"]["uid"])
+
+    def node_of(self, pod: str = "p1") -> str:
+        """Return the node to which the pod is bound; empty if it is not."""
+        return str(self.pod(pod)["spec"].get("nodeName", ""))
+
+    async def metric(self, name: str, **labels: str) -> float:
+        """Return the value of a metric as it is served, 0 if it has none."""
+        await self.metrics.render()
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
     def messages(self, pod: str) -> Sequence[str]:
-        return [each.message for each in self.cluster.events.of_pod(self.pod(pod)["metadata"]["uid"])]
+        return [each.message for each in self.cluster.events.of_pod(self.uid(pod))]
