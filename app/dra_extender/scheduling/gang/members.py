@@ -116,44 +116,46 @@ def existing_members(group: PodGroup, ledger: Ledger) -> Sequence[Pod]:
     return [pod for pod in ledger.pods.members(*group.metadata.key) if not pod.ending]
 
 
-class Obstacles:
-    """Finds what keeps the waiting members of one gang from being placed, as far as objects and kube-scheduler's reports tell.
+def find_obstacles(
+    group: PodGroup, members: Collection[Pod], offered: str, ledger: Ledger, budget: CallBudget
+) -> tuple[Mapping[str, Rejection], bool]:
+    """Return by UID what keeps waiting members from every node, whatever their claims are, as far as objects and reports tell.
 
-    It may raise SearchPaused, like all that takes a budget.  Members beyond MOST_NEEDS pass for members that some node takes, and
-    so do members that are not judged because the budget is spent (`limited`).
+    Also return whether the budget was spent before all were judged.  Members beyond MOST_NEEDS, and members that are not judged,
+    pass for members that some node takes.  Nothing keeps the pod `offered` (UID).  May raise SearchPaused.
     """
+    fit, limited = ledger.member_fit, False
+    waiting = [pod for pod in members if not pod.node_name]
+    judged = frozenset(islice(dict.fromkeys(fit.digest(pod.uid) for pod in waiting), MOST_NEEDS))
+    names = {pod.scheduler_name for pod in members}
+    acting = {name for name in names if ledger.pods.has_acted(name)}
+    # Where none of them has acted, the gang is new to this process.
+    absent = names - acting if acting else set()
 
-    def __init__(self, group: PodGroup, members: Collection[Pod], ledger: Ledger, budget: CallBudget) -> None:
-        self._ledger = ledger
-        self._budget = budget
-        self.limited = False
-        needs = dict.fromkeys(ledger.member_fit.digest(pod.uid) for pod in members if not pod.node_name)
-        self._judged = frozenset(islice(needs, MOST_NEEDS))
-        self._believes_reports = not group.scheduled_as_group
-        names = {pod.scheduler_name for pod in members}
-        acting = {name for name in names if ledger.pods.has_acted(name)}
-        # Where none of them has acted, the gang is new to this process.
-        self._absent = names - acting if acting else set()
+    def is_spent() -> bool:
+        nonlocal limited
+        limited = limited or budget()
+        return limited
 
-    def obstacle_to(self, pod: Pod) -> Rejection | None:
-        """Return what keeps the member from every node, whatever its claims are; None if nothing is known against it."""
+    obstacles: dict[str, Rejection] = {}
+    for pod in waiting:
+        if pod.uid == offered:
+            continue
         if pod.gates:
             gates = ", ".join(pod.gates[:_MOST_GATES]) + (", ..." if len(pod.gates) > _MOST_GATES else "")
-            return Rejection(code=Code.POD_GATED, detail=gates)
-        if pod.scheduler_name in self._absent:
-            return Rejection(code=Code.SCHEDULER_ABSENT, detail=pod.scheduler_name)
-        fit = self._ledger.member_fit
-        refusal = fit.refusal(pod.uid, self._is_spent) if fit.digest(pod.uid) in self._judged else ""
-        # A scheduler that places the group as one asks about all members before it binds one, so nothing is held for its reports.
-        if not refusal and self._believes_reports:
-            report = self._ledger.pods.report_on(pod)
-            if report.startswith(_REPORT_BEGIN) and SUMMARY_BEGIN not in report:
-                refusal = report.partition(_PREEMPTION)[0]
-        return Rejection(code=Code.NO_NODE, detail=refusal) if refusal else None
-
-    def _is_spent(self) -> bool:
-        self.limited = self.limited or self._budget()
-        return self.limited
+            obstacles[pod.uid] = Rejection(code=Code.POD_GATED, detail=gates)
+        elif pod.scheduler_name in absent:
+            obstacles[pod.uid] = Rejection(code=Code.SCHEDULER_ABSENT, detail=pod.scheduler_name)
+        else:
+            refusal = fit.refusal(pod.uid, is_spent) if fit.digest(pod.uid) in judged else ""
+            # A scheduler that places the group as one asks about all members before it binds one: nothing is held for its reports.
+            if not refusal and not group.scheduled_as_group:
+                report = ledger.pods.report_on(pod)
+                if report.startswith(_REPORT_BEGIN) and SUMMARY_BEGIN not in report:
+                    refusal = report.partition(_PREEMPTION)[0]
+            if refusal:
+                obstacles[pod.uid] = Rejection(code=Code.NO_NODE, detail=refusal)
+    return obstacles, limited
 
 
 def take_snapshot(group: PodGroup, ledger: Ledger, budget: CallBudget, offered: str = "") -> GangSnapshot:
@@ -168,19 +170,18 @@ def take_snapshot(group: PodGroup, ledger: Ledger, budget: CallBudget, offered: 
     candidates: list[MemberCandidate] = []
     unready: list[tuple[Pod, Rejection]] = []
     members = existing_members(group, ledger)
-    obstacles = Obstacles(group, members, ledger, budget)
-    # All of them first: a snapshot after a pause begins anew with the candidates.
-    waiting = [
-        (pod, None if pod.uid == offered else obstacles.obstacle_to(pod)) for pod in members if not pod.node_name
-    ]
-    for pod, obstacle in waiting:
-        candidate = obstacle or (candidate_of(pod, ledger) if pod.needs_devices else None)
+    # Of all members first: a snapshot after a pause begins anew with the candidates.
+    obstacles, limited = find_obstacles(group, members, offered, ledger, budget)
+    for pod in members:
+        if pod.node_name:
+            continue
+        candidate = obstacles.get(pod.uid) or (candidate_of(pod, ledger) if pod.needs_devices else None)
         if isinstance(candidate, Rejection):
             unready.append((pod, candidate))
         elif candidate is not None:
             candidates.append(candidate)
     assigned = len(members) - len(unready) - len(candidates)
-    return GangSnapshot(tuple(candidates), (group.min_count or 0) - assigned, tuple(unready), obstacles.limited)
+    return GangSnapshot(tuple(candidates), (group.min_count or 0) - assigned, tuple(unready), limited)
 
 
 def candidate_of(pod: Pod, ledger: Ledger) -> MemberCandidate | Rejection | None:

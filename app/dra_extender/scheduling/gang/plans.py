@@ -89,15 +89,7 @@ class GangDiagnosis(NamedTuple):
 
 
 _MOST_GANGS: Final = 1_000
-
-
-@dataclass(slots=True)
-class _GangFailure:
-    """The reason why no member gets an assignment (`whole_gang`), or single `pods` get none; valid while the facts last."""
-
-    facts: tuple[object, ...]
-    whole_gang: Rejection | None
-    pods: dict[str, Rejection]
+_WHOLE_GANG: Final = ""
 
 
 class GangFailures:
@@ -106,23 +98,24 @@ class GangFailures:
     def __init__(self, ledger: Ledger, device_backoff: DeviceBackoff) -> None:
         self._ledger = ledger
         self._device_backoff = device_backoff
-        self._failures: LruCache[tuple[str, str], _GangFailure] = LruCache(_MOST_GANGS)
+        # By PodGroup, the facts and the reasons by pod UID; under _WHOLE_GANG the reason why no member gets an assignment.
+        self._failures: LruCache[tuple[str, str], tuple[object, dict[str, Rejection]]] = LruCache(_MOST_GANGS)
 
     def find(self, group: PodGroup, pod_uid: str, offers: int) -> Rejection | None:
         """Return why the pod gets no assignment, if no fact has changed; `offers`: the revision of what members were offered."""
         failure = self._failures.get(group.metadata.key)
-        if failure is None or failure.facts != self._facts(group, offers):
+        if failure is None or failure[0] != self._facts(group, offers):
             return None
-        return failure.whole_gang or failure.pods.get(pod_uid)
+        return failure[1].get(_WHOLE_GANG) or failure[1].get(pod_uid)
 
     def record(self, group: PodGroup, pod_uid: str, offers: int, why: Rejection, *, whole_gang: bool) -> None:
         """Record that the pod gets no assignment, and with `whole_gang` no other member."""
         facts = self._facts(group, offers)
-        failure = self._failures.get(group.metadata.key)
-        if failure is None or failure.facts != facts or failure.whole_gang:
-            failure = self._failures[group.metadata.key] = _GangFailure(facts, None, {})
-        failure.pods[pod_uid] = why
-        failure.whole_gang = why if whole_gang else None
+        known_facts, reasons = self._failures.get(group.metadata.key) or (None, {})
+        if known_facts != facts or whole_gang or _WHOLE_GANG in reasons:
+            reasons = {}
+        self._failures[group.metadata.key] = facts, reasons
+        reasons[_WHOLE_GANG if whole_gang else pod_uid] = why
 
     def _facts(self, group: PodGroup, offers: int) -> tuple[object, ...]:
         """Return the versions of everything that a plan reads, and what is in backoff for members."""
