@@ -382,7 +382,7 @@ def as_v1(value: Any) -> Any:
 
     v1beta2 has the fields of v1.  In v1beta1, a request has the fields of `exactly`, and most fields of a device are in `basic`.
     """
-    if not isinstance(value, dict) or value.get("apiVersion") not in {_V1BETA1, _V1BETA2}:
+    if not isinstance(value, dict) or value.get("apiVersion") not in (_V1BETA1, _V1BETA2):
         return value
     converted: dict[str, Any] = {**deepcopy(value), "apiVersion": _V1}
     if value["apiVersion"] == _V1BETA1:

@@ -106,6 +106,7 @@ CONTAINERS = [
 
 @settings(examples(100), suppress_health_check=list(HealthCheck))
 @example(CONTAINERS, False)
+@example([{**WORKLOADS[0], "apiVersion": []}], False)
 @given(st.lists(spoilt_objects(), min_size=1, max_size=3), st.booleans())
 def test_spoilt_manifest_is_answered_with_sentences(things: list[Any], deletes: bool) -> None:
     for thing in things:
