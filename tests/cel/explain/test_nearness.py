@@ -78,6 +78,11 @@ def test_of_two_devices_the_one_with_the_larger_amount_is_nearer() -> None:
         (f'({ATTRIBUTES}.model == "b" && {ATTRIBUTES}.index == 2) || {ATTRIBUTES}.index == 3', ("index == 1",)),
         (f'0 <= {MEMORY}.compareTo(quantity("80Gi"))', ("memory >= 40Gi",)),
         (f'0 >= quantity("80Gi").compareTo({MEMORY})', ("memory >= 40Gi",)),
+        (f'{MEMORY}.compareTo(quantity("80Gi")) > -1', ("memory >= 40Gi",)),
+        (f'{MEMORY}.compareTo(quantity("80Gi")) == 1', ("memory >= 40Gi",)),
+        (f'1 > {MEMORY}.compareTo(quantity("20Gi"))', ("memory <= 40Gi",)),
+        (f'{MEMORY}.compareTo(quantity("80Gi")) != -1', ("memory >= 40Gi",)),
+        (f"has({ATTRIBUTES}.index) && {ATTRIBUTES}.index > 1", ("index >= 1",)),
     ],
 )
 def test_relaxed_expression_is_true_for_the_device_and_says_what_it_asks_for(

@@ -1,6 +1,7 @@
 """Messages about single conditions: the value that was found, and the one that was wanted; what does not exist, and what does."""
 
 from difflib import get_close_matches
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,16 @@ from dra_extender.cel.types.typed_ast import TypedNode, operands
 from dra_extender.cel.values.values import LISTS, MAPS, DomainMap, Optional, from_map_key, type_name
 
 OPPOSITE: Final = {"_==_": "_!=_", "_!=_": "_==_", "_<_": "_>=_", "_>=_": "_<_", "_>_": "_<=_", "_<=_": "_>_"}
+_COMPARES: Final = {"_==_": eq, "_!=_": ne, "_<_": lt, "_>=_": ge, "_>_": gt, "_<=_": le}
+_ORDERS: Final = {
+    (True, False, False): "_<_",
+    (True, True, False): "_<=_",
+    (False, True, False): "_==_",
+    (False, True, True): "_>=_",
+    (False, False, True): "_>_",
+    (True, False, True): "_!=_",
+}
+"""The comparison of two values that is true for these results (-1, 0, 1) of compareTo."""
 _WANTED: Final = {
     "_==_": "{}",
     "_!=_": "anything but {}",
@@ -49,7 +60,7 @@ def condition_message(evaluation: Evaluation, node: TypedNode, *, value: bool, e
     if not isinstance(written, ast.CallExpression):
         return _flag_message(evaluation, node, value=value, expected=expected)
     if written.function in OPPOSITE:
-        return _comparison_message(evaluation, node, written.function, met=value is expected, expected=expected)
+        return _comparison_message(evaluation, node, met=value is expected, expected=expected)
     if written.function == "@in":
         return _membership_message(evaluation, *operands(node), met=value is expected, expected=expected)
     return _call_message(evaluation, node, written.function, value=value, expected=expected)
@@ -94,9 +105,9 @@ def _presence_message(
     return f"{text} is {shown(outcome.value)}" if outcome.error is None else f"{text} is present"
 
 
-def _comparison_message(evaluation: Evaluation, node: TypedNode, operator: str, *, met: bool, expected: bool) -> str:
-    """Return `A is 1, wanted 2`; a comparison of compareTo with zero is written as the comparison of its operands."""
-    left, right = compared_sides(node)
+def _comparison_message(evaluation: Evaluation, node: TypedNode, *, met: bool, expected: bool) -> str:
+    """Return `A is 1, wanted 2`."""
+    left, operator, right = comparison(node)
     needed = operator if expected else OPPOSITE[operator]
     if not evaluation.is_open(left) and evaluation.is_open(right):
         left, right, needed = right, left, ast.MIRRORED[needed]
@@ -110,24 +121,25 @@ def _comparison_message(evaluation: Evaluation, node: TypedNode, operator: str, 
     return f"{text}, wanted {requirement}"
 
 
-def compared_sides(node: TypedNode) -> tuple[TypedNode, ...]:
-    """Return what a comparison compares: compareTo against zero, on either side, compares the sides of that call."""
+def comparison(node: TypedNode) -> tuple[TypedNode, str, TypedNode]:
+    """Return left side, operator and right side of a comparison; one of compareTo with a number compares the sides of that call."""
+    operator = node.written.function if isinstance(node.written, ast.CallExpression) else ""
     left, right = operands(node)
-    if _is_zero(right) and _is_comparing(left):
-        return operands(left)
-    if _is_zero(left) and _is_comparing(right):
-        return tuple(reversed(operands(right)))
-    return (left, right)
+    if ordered := _order(left, operator, right):
+        return operands(left)[0], ordered, operands(left)[1]
+    if ordered := _order(right, ast.MIRRORED[operator], left):
+        return operands(right)[1], ast.MIRRORED[ordered], operands(right)[0]
+    return left, operator, right
 
 
-def _is_zero(node: TypedNode) -> bool:
-    return isinstance(node.written, ast.Literal) and node.written.value == 0
-
-
-def _is_comparing(node: TypedNode) -> bool:
-    """Return whether a part calls compareTo."""
-    call = node.written
-    return isinstance(call, ast.CallExpression) and call.function == "compareTo" and len(operands(node)) == _PAIR
+def _order(node: TypedNode, operator: str, bound: TypedNode) -> str | None:
+    """Return how the sides of compareTo, which returns -1, 0 or 1, compare where its result does so with a number."""
+    call, number = node.written, bound.written
+    if not (isinstance(call, ast.CallExpression) and call.function == "compareTo" and len(operands(node)) == _PAIR):
+        return None
+    if not (isinstance(number, ast.Literal) and type(number.value) in (int, float)):
+        return None
+    return _ORDERS.get(tuple(_COMPARES[operator](result, number.value) for result in (-1, 0, 1)))
 
 
 def _membership_message(

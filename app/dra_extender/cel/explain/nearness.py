@@ -9,7 +9,7 @@ from dra_extender.cel.device import DeviceActivation, prepare_device
 from dra_extender.cel.environment import LATEST, Release
 from dra_extender.cel.errors import CelBudgetError, CelCompileError
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression
-from dra_extender.cel.explain.messages import OPPOSITE, compared_sides
+from dra_extender.cel.explain.messages import OPPOSITE, comparison
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import print_expression, text_literal
@@ -33,10 +33,14 @@ _COST: Final = 1_000_000
 
 
 class Relaxation(NamedTuple):
-    """Another expression, and what it asks for in the place of the unmet conditions: `memory >= 40Gi`."""
+    """Another expression, and what it asks for in the place of the unmet conditions: `memory >= 40Gi`.
+
+    `selects_others`: one of these says by a value which devices are meant, such as `model == "a100"` where another model was.
+    """
 
     expression: str
     conditions: tuple[str, ...]
+    selects_others: bool
 
 
 def distance(expression: ExplainableExpression, device: DeviceActivation, budget: Budget | None = None) -> float:
@@ -68,7 +72,7 @@ def _distance(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> flo
             return _distance(evaluation, node.body, expected=expected)
     if outcome.error is not None or _function(node) not in _WEAKER:
         return _WRONG
-    sides = (unwrapped(evaluation.outcome(side).value) for side in compared_sides(node))
+    sides = (unwrapped(evaluation.outcome(side).value) for side in comparison(node)[::2])
     left, right = (side.nano if isinstance(side, Quantity) else side for side in sides)
     if type(left) not in _NUMBERS or type(right) not in _NUMBERS:
         return _WRONG
@@ -107,15 +111,17 @@ def relaxed(
         return None
     weaker_nodes = {id(change.written): change.weaker for change in changes}
     tree = mapped(evaluation.root.written, lambda node: weaker_nodes.get(id(node)))
-    return Relaxation(print_expression(tree), tuple(change.text for change in changes))
+    conditions = tuple(change.text for change in changes)
+    return Relaxation(print_expression(tree), conditions, any(change.selects_others for change in changes))
 
 
 class _Weakening(NamedTuple):
-    """A condition as it is written, what replaces it, and what that asks for."""
+    """A condition as it is written, what replaces it, and what that asks for; `selects_others` as in Relaxation."""
 
     written: ast.SyntaxNode
     weaker: ast.SyntaxNode
     text: str
+    selects_others: bool
 
 
 def _weakenings(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> list[_Weakening] | None:
@@ -143,15 +149,17 @@ def _weakenings(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> l
 def _weakened(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> _Weakening | None:
     """Return a comparison with the value that the device has; None if the node is no flag and tests no value against a constant."""
     written = _function(node)
-    function = _METHODS.get(written, written)
     right: TypedNode | None = None
-    symbol = "_==_"
-    if function in _WEAKER:
-        left, right = operands(node) if written in _METHODS else compared_sides(node)
+    symbol, names_value = "_==_", written in _TESTS and expected
+    if written in _WEAKER or written in _METHODS:
+        (left, right), function = operands(node), _METHODS.get(written, "")
+        if written in _WEAKER:
+            left, function, right = comparison(node)
         if not evaluation.is_open(left):
             left, right, function = right, left, ast.MIRRORED[function]
-        symbol = _WEAKER[function if expected else OPPOSITE[function]]
-    elif function in _TESTS:
+        wanted = function if expected else OPPOSITE[function]
+        symbol, names_value = _WEAKER[wanted], wanted == "_==_"
+    elif written in _TESTS:
         left, right = operands(node)
     elif isinstance(node, typed_ast.Index) or (isinstance(node, typed_ast.FieldSelection) and not node.test):
         left = node
@@ -176,7 +184,9 @@ def _weakened(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> _We
         return None
     # The last name of an access is what people call an attribute or a capacity.
     name = subject.field if isinstance(subject, ast.Select) else print_expression(subject)
-    return _Weakening(node.written, compared, f"{name} {symbol.strip('_')} {text}")
+    return _Weakening(
+        node.written, compared, f"{name} {symbol.strip('_')} {text}", names_value and type(value) is not bool
+    )
 
 
 def _call(function: str, target: ast.SyntaxNode | None, *arguments: ast.SyntaxNode) -> ast.CallExpression:
