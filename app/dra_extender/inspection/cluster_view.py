@@ -42,8 +42,9 @@ from dra_extender.model.fields import Gate
 from dra_extender.model.metadata import IdentifiedObject, ObjectMeta, split_key, version_number
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
-from dra_extender.nodefit.node_fit import NodeFit, NodeRefusal, read_fit_node, read_node_fit
+from dra_extender.nodefit.node_fit import CLOSED, NodeFit, NodeRefusal, read_fit_node, read_node_fit
 from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
+from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import ClaimReadiness, evaluate_conditions
 from dra_extender.scheduling.evaluation.result import FilterResult
@@ -74,17 +75,43 @@ class _NamedObject(Value, frozen=True):
 
 _NAMED: Final = msgspec.json.Decoder(_NamedObject)
 
+NodeRefusals = tuple[NodeRefusal, ...]
+_MOST_KINDS: Final = 64
+"""Pods with different needs for which judged nodes are kept."""
 
-class PodFit(NamedTuple):
+
+class PodFit:
     """How kube-scheduler's filters beside devices judge nodes for one pod, when the pods `ended` (`namespace/name`) are gone."""
 
-    fit: NodeFit
-    needs: PodNeeds
-    ended: Collection[str] = ()
+    def __init__(
+        self, fit: NodeFit, needs: PodNeeds, ended: Collection[str] = (), judged: dict[str, NodeRefusals] | None = None
+    ) -> None:
+        """`judged`: what is known of nodes from which no pod is gone, for pods that need the same; a node is judged once."""
+        self.needs = needs
+        self.ended = ended
+        self.fit = fit
+        self._judged = {} if judged is None else judged
+        self._left = {pod.node for pod in map(fit.needs, ended) if pod is not None}
 
-    def refusals(self, node: str) -> Sequence[NodeRefusal]:
+    def refusals(self, node: str) -> NodeRefusals:
         """Return why the node refuses the pod, in the order of the filters; empty if it does not."""
-        return self.fit.refusals(self.needs, node, self.ended)
+        if node in self._left:
+            return self.fit.refusals(self.needs, node, self.ended)
+        if node not in self._judged:
+            self._judged[node] = self.fit.refusals(self.needs, node)
+        return self._judged[node]
+
+    def is_closed(self, node: str) -> bool:
+        """Return whether the node is not ready, cordoned, tainted against the pod, or being deleted."""
+        return any(refusal.filter in CLOSED for refusal in self.refusals(node))
+
+    def after(self, ended: Iterable[str]) -> "PodFit":
+        """Return the same for when these pods are gone, too."""
+        return PodFit(self.fit, self.needs, (*self.ended, *ended), self._judged)
+
+    def with_needs(self, needs: PodNeeds) -> "PodFit":
+        """Return the same for a pod with other needs."""
+        return PodFit(self.fit, needs, self.ended)
 
 
 class UnreadableObject(NamedTuple):
@@ -177,6 +204,7 @@ class ClusterView:
         self.hold_report = objects.holds or HoldReport(format="", taken_at=objects.origin.taken_at)
         place_holds(self.ledger, self.hold_report)
         self._hold_count = len(self.ledger.holds)
+        self._judged: LruCache[bytes, dict[str, NodeRefusals]] = LruCache(_MOST_KINDS)
 
     def use_policy(self, policy: PolicyOverlay) -> None:
         self.ledger.overlays_changed(self.ledger.overlays.use_policy(policy))
@@ -297,7 +325,26 @@ class ClusterView:
         """Return what judges nodes for the pod by what is beside devices; None where that is not known."""
         fit = self.node_fit
         needs = None if fit is None else fit.needs(pod.key)
-        return None if fit is None or needs is None else PodFit(fit, needs, ended)
+        if fit is None or needs is None:
+            return None
+        key = needs_key(needs)
+        judged = self._judged.use(key)
+        if judged is None:
+            judged = self._judged[key] = {}
+        return PodFit(fit, needs, ended, judged)
+
+    def count_pod(self, needs: PodNeeds) -> None:
+        """Count a pod on its node from now on, in the place of an earlier one of its name."""
+        fit = self.node_fit
+        if fit is not None:
+            before = fit.needs(needs.key)
+            fit.add(needs)
+            self._judge_anew(needs.node, "" if before is None else before.node)
+
+    def _judge_anew(self, *nodes: str) -> None:
+        for judged in self._judged.values():
+            for node in nodes:
+                judged.pop(node, None)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         return self.ledger.pods.by_key(namespace, name)
@@ -349,11 +396,11 @@ class ClusterView:
             fit = None if member.node_name else self.pod_fit(member, ended)
             if fit is None:
                 continue
-            digest = msgspec.json.encode(msgspec.structs.replace(fit.needs, key=""), order="deterministic")
-            if digest not in by_needs:
-                by_needs[digest] = [name for name in self.ledger.nodes if not fit.refusals(name)]
-            offers[member.uid] = by_needs[digest]
-            self.extender.gangs.record_offer(member, by_needs[digest])
+            key = needs_key(fit.needs)
+            if key not in by_needs:
+                by_needs[key] = [name for name in self.ledger.nodes if not fit.refusals(name)]
+            offers[member.uid] = by_needs[key]
+            self.extender.gangs.record_offer(member, by_needs[key])
         return offers
 
     def budget(self) -> Budget:
@@ -376,7 +423,7 @@ class ClusterView:
         try:
             for change in changes:
                 store.put_unchecked(change.kind, change.after)
-                self._judge_anew(change.kind, change.after)
+                self._count_changed(change.kind, change.after)
             yield
         finally:
             for change in reversed(changes):
@@ -384,15 +431,20 @@ class ClusterView:
                     store.remove_unchecked(key_of(change.kind, change.after))
                 else:
                     store.put_unchecked(change.kind, change.before)
-                    self._judge_anew(change.kind, change.before)
+                    self._count_changed(change.kind, change.before)
 
-    def _judge_anew(self, kind: StoredKind, item: dict[str, Any]) -> None:
+    def _count_changed(self, kind: StoredKind, item: dict[str, Any]) -> None:
         """Let nodes be judged by what a changed pod needs, and as a changed node is."""
-        fit = self.node_fit if kind in (StoredKind.POD, StoredKind.NODE) else None
-        if fit is not None:
-            with suppress(ModelError):
-                data = msgspec.json.encode(item)
-                fit.add(read_pod_needs(data)) if kind is StoredKind.POD else fit.put_node(read_fit_node(data))
+        if self.node_fit is None or kind not in (StoredKind.POD, StoredKind.NODE):
+            return
+        with suppress(ModelError):
+            data = msgspec.json.encode(item)
+            if kind is StoredKind.POD:
+                self.count_pod(read_pod_needs(data))
+            else:
+                node = read_fit_node(data)
+                self.node_fit.put_node(node)
+                self._judge_anew(node.name)
 
     def _fill(self, objects: ClusterObjects) -> Iterator[UnreadableObject]:
         sinks = sinks_of(self.ledger)
@@ -410,6 +462,11 @@ class ClusterView:
                 sink.synced()
             else:
                 sink.absent()
+
+
+def needs_key(needs: PodNeeds) -> bytes:
+    """Return what is equal for pods that need the same of any node."""
+    return msgspec.json.encode(msgspec.structs.replace(needs, key="", node=""), order="deterministic")
 
 
 def served_fields(origin: Origin) -> Served:

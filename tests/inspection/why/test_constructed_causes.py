@@ -185,6 +185,13 @@ def gang_with_room_for_one(made: MadeCluster) -> None:
         each["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "40"
 
 
+def gang_with_room_for_one_pod(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    gang(made)
+    made.add(pod("old", NAMESPACE, nodeName="n1"))
+    made.objects["nodes"][0]["status"]["allocatable"]["pods"] = "3"
+
+
 def gang_with_room_for_one_beside_a_holder(made: MadeCluster) -> None:
     gang_with_room_for_one(made)
     made.running("old", "n1", "gpu-0", request("r", "gpu"))
@@ -299,6 +306,29 @@ def scheduler_misspelt_and_the_device_held(made: MadeCluster) -> None:
     held(made)
     made.pod("train", request("r", "gpu"), scheduler="dra-extender-schedulr")
     made.objects["pods"][-1]["status"] = {"phase": "Pending"}
+
+
+def scheduler_misspelt_and_the_claim_missing(made: MadeCluster) -> None:
+    scheduler_misspelt_and_the_device_held(made)
+    made.objects["pods"][-1]["spec"]["resourceClaims"][0]["resourceClaimName"] = "absent"
+
+
+def class_that_excludes_the_model(made: MadeCluster) -> None:
+    made.add(device_class("newer", f'device.driver == "{GPU}"', f'device.attributes["{GPU}"].model != "a100"'))
+    made.gpus("n1", device("gpu-0", attributes={"model": "a100"}))
+    made.pod("train", request("r", "newer"))
+
+
+def class_that_wants_a_flag(made: MadeCluster) -> None:
+    made.add(device_class("ecc", f'device.driver == "{GPU}"', f'device.attributes["{GPU}"].ecc'))
+    made.gpus("n1", device("gpu-0", attributes={"ecc": False}))
+    made.pod("train", request("r", "ecc"))
+
+
+def class_of_another_model(made: MadeCluster) -> None:
+    made.add(device_class("h100", MODEL.format("h100")))
+    made.gpus("n1", device("gpu-0", attributes={"model": "a100"}))
+    made.pod("train", request("r", "h100"))
 
 
 def gang_with_a_member_of_an_absent_scheduler(made: MadeCluster) -> None:
@@ -674,6 +704,15 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
         ["use schedulerName dra-extender-scheduler instead of dra-extender- schedulr, end ml/old ok on n1"],
         ["next end"],
     ),
+    scheduler_misspelt_and_the_claim_missing: (
+        [
+            "next use schedulerName dra-extender-scheduler instead of dra-extender- schedulr, create ResourceClaim ml/absent",
+        ],
+        ["next create"],
+    ),
+    class_that_excludes_the_model: (['next have DeviceClass newer ask for model == "a100" ok on n1'], []),
+    class_that_wants_a_flag: (["next have DeviceClass ecc ask for ecc == false ok on n1"], []),
+    class_of_another_model: (['model is "a100", wanted "h100"'], ["next"]),
     class_misspelt_and_its_device_held: (
         [
             "nearest name large-gpu",
@@ -898,7 +937,17 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     ),
     gang_on_a_closed_node: (["not ready train", "node(s) were unschedulable"], ["ok train", "1 can be placed"]),
     gang_that_uses_an_open_node: (["fits n2", "ok train, train-1 on n2"], ["unschedulable", "next"]),
-    gang_with_room_for_one: (["train-1 does not fit on n1 beside the other members: Insufficient cpu"], ["fits n1"]),
+    gang_with_room_for_one: (
+        [
+            "train-1 does not fit on n1 beside the other members: Insufficient cpu",
+            "next train-1: ask for 23900m of cpu ok, the gang fits",
+        ],
+        ["fits n1", "end ml/train"],
+    ),
+    gang_with_room_for_one_pod: (
+        ["train-1 does not fit on n1 beside the other members: Too many pods", "next end ml/old ok, the gang fits"],
+        ["fits n1"],
+    ),
     gang_with_room_for_one_beside_a_holder: (["1 of 2 placed", "held by ml/old"], ["end ml/old"]),
     gang_with_a_device_of_its_own: (["1 of 2 placed", "held by ml/train-1"], ["next"]),
     gang_with_a_gated_member: (

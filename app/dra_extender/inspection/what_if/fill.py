@@ -17,6 +17,7 @@ from dra_extender.inspection.what_if.changes import ChangeError, PodKey
 from dra_extender.inspection.what_if.copied_cluster import generate_for
 from dra_extender.inspection.what_if.report import Fill, NodeFill, OutcomeKind, Stranded, StrandedCounter
 from dra_extender.inspection.what_if.trial import Trial, counted
+from dra_extender.inspection.why.nearest import requested_options
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import DeviceId, PoolId
@@ -81,12 +82,7 @@ def _free_devices(
     Also return whether the budget for expressions sufficed for all nodes.
     """
     view, budget = trial.view, trial.view.budget()
-    requests = [
-        (claim.label, option.name)
-        for claim in demand.claims
-        for request in claim.requests
-        for option in request.options
-    ]
+    requests = [(claim, option.name) for claim, option in requested_options(demand)]
     seen: set[DeviceId] = set()
     free: list[tuple[str, DeviceId, Code | None]] = []
     for name in nodes:

@@ -12,7 +12,7 @@ import msgspec
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.state.reasons import Rejection, closeness
-from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.cluster_view import ClusterView, NodeRefusals, needs_key
 from dra_extender.inspection.holders import held_devices
 from dra_extender.inspection.pod_facts import SCHEDULING_GATED, read_pod_facts
 from dra_extender.inspection.what_if.changes import PodKey
@@ -36,8 +36,7 @@ from dra_extender.inspection.why.reported import (
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod, read_pod
-from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
-from dra_extender.runtime.caches import LruCache
+from dra_extender.nodefit.pod_needs import read_pod_needs
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.evaluation.scoring import ratings
@@ -53,8 +52,6 @@ NAMESPACE_SECONDS: Final = 60.0
 """Time after which no further pods of a namespace are placed in one trial."""
 _BIND_SECONDS: Final = 60.0
 """A bind of a trial has nothing to wait for; one that waits all the same ends then."""
-_MOST_KINDS: Final = 64
-"""Pods with different needs whose candidates are kept."""
 _ALL_NODES: Final = 2**31
 
 Progress = Callable[[int, int], None]
@@ -62,64 +59,18 @@ Progress = Callable[[int, int], None]
 
 
 class Candidates(NamedTuple):
-    """Nodes by name that a pod may go to, and the words of kube-scheduler's filters for the others."""
-
-    nodes: Sequence[str]
-    refused: Mapping[str, str]
-
-
-class CandidateNodes:
-    """Candidates by what a pod needs; when a pod takes a node, only that node is judged anew.
+    """Nodes by name that a pod may go to, and why kube-scheduler's filters refuse the others.
 
     Where nodes or pods could not be read, every node is a candidate.
     """
 
-    def __init__(self, view: ClusterView) -> None:
-        self._view = view
-        self._names = sorted(view.ledger.nodes)
-        self._kinds: LruCache[bytes, tuple[PodNeeds, dict[str, str]]] = LruCache(_MOST_KINDS)
+    nodes: Sequence[str]
+    refused: Mapping[str, NodeRefusals]
 
-    def for_pod(self, pod: Pod) -> Candidates:
-        needs = self.anonymous_needs(pod)
-        if needs is None:
-            return Candidates(self._names, {})
-        kind = self._kinds.use(key := msgspec.json.encode(needs))
-        if kind is None:
-            kind = self._kinds[key] = needs, {}
-            for name in self._names:
-                self._judge(*kind, name)
-        refused = kind[1]
-        return Candidates([name for name in self._names if name not in refused] if refused else self._names, refused)
-
-    def anonymous_needs(self, pod: Pod) -> PodNeeds | None:
-        """Return what the pod needs of any node; None where node fit is not judged."""
-        fit = self._view.pod_fit(pod)
-        return None if fit is None else msgspec.structs.replace(fit.needs, key="", node="")
-
-    def add(self, data: bytes) -> None:
-        """Count a pod that is there or has a node now (API JSON)."""
-        with suppress(ModelError):
-            self._count(read_pod_needs(data))
-
-    def move(self, pod: Pod, node: str) -> None:
-        """Count the pod on this node; with an empty name, take it off the node that it has."""
-        fit = self._view.pod_fit(pod)
-        if fit is not None and fit.needs.node != node:
-            self._count(msgspec.structs.replace(fit.needs, node=node), fit.needs.node)
-
-    def _count(self, needs: PodNeeds, before: str = "") -> None:
-        node = needs.node or before
-        if self._view.node_fit is not None:
-            self._view.node_fit.add(needs)
-            for kind in self._kinds.values() if node else ():
-                self._judge(*kind, node)
-
-    def _judge(self, needs: PodNeeds, refused: dict[str, str], node: str) -> None:
-        refusals = () if self._view.node_fit is None else self._view.node_fit.refusals(needs, node)
-        if refusals:
-            refused[node] = refusals[0].description
-        else:
-            refused.pop(node, None)
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """Return the words of the first filter that refuses each node."""
+        return {node: refusals[0].description for node, refusals in self.refused.items()}
 
 
 def counted(reasons: Counter[str]) -> tuple[ReasonCount, ...]:
@@ -178,10 +129,28 @@ class Trial:
             self.view.use_policy(policy)
         self.view.extender.learn_expected()
         self.held = held_devices(self.view.ledger, self.view.hold_report)
-        self._candidates = CandidateNodes(self.view)
+        self._names = sorted(self.view.ledger.nodes)
         # Pods that the trial places are no trace of their scheduler.
         self._acting = self.view.acting_schedulers
         self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def _candidates(self, pod: Pod) -> Candidates:
+        fit = self.view.pod_fit(pod)
+        if fit is None:
+            return Candidates(self._names, {})
+        refused = {name: refusals for name in self._names if (refusals := fit.refusals(name))}
+        return Candidates([name for name in self._names if name not in refused], refused)
+
+    def _count(self, data: bytes) -> None:
+        """Count a pod that is there or has a node now (API JSON)."""
+        with suppress(ModelError):
+            self.view.count_pod(read_pod_needs(data))
+
+    def _move(self, pod: Pod, node: str) -> None:
+        """Count the pod on this node; with an empty name, take it off the node that it has."""
+        fit = self.view.pod_fit(pod)
+        if fit is not None and fit.needs.node != node:
+            self.view.count_pod(msgspec.structs.replace(fit.needs, node=node))
 
     def waiting(self) -> list[tuple[Pod, tuple[str, ...]]]:
         """Return the pods that wait for a node, with the scheduling gates that keep them out of the queue.
@@ -253,13 +222,13 @@ class Trial:
         counts = Counter(pod.node_name for pod in self.view.ledger.pods.all() if not pod.finished)
         outcomes: dict[str, PodOutcome] = {}
         for pod in pods:
-            candidates = self._candidates.for_pod(pod)
+            candidates = self._candidates(pod)
             node = min(candidates.nodes, key=lambda name: (counts[name], name), default="")
             if node:
                 counts[node] += 1
                 outcomes[pod.uid] = await self._bind(pod, node, asyncio.Event())
             else:
-                reasons = counted(Counter(candidates.refused.values()))
+                reasons = counted(Counter(candidates.texts.values()))
                 outcomes[pod.uid] = PodOutcome(kind=OutcomeKind.WAITS, reasons=reasons)
         return outcomes
 
@@ -271,11 +240,11 @@ class Trial:
         """Bind the pods of a unit, if enough of them have a node."""
         needed = self.needed_members(unit[0])
         for pod in unit if needed is not None else ():
-            self.view.extender.gangs.record_offer(pod, self._candidates.for_pod(pod).nodes)
+            self.view.extender.gangs.record_offer(pod, self._candidates(pod).nodes)
         chosen: list[tuple[Pod, str]] = []
         outcomes: dict[str, PodOutcome] = {}
         for pod in unit:
-            candidates = self._candidates.for_pod(pod)
+            candidates = self._candidates(pod)
             try:
                 result = self.view.extender.evaluate(pod, candidates.nodes)
             except RetryableError as problem:
@@ -284,16 +253,16 @@ class Trial:
             if result.fits:
                 chosen.append((pod, self._best_node(pod, result)))
                 # The next member of a gang finds the node as it is with this one.
-                self._candidates.move(*chosen[-1])
+                self._move(*chosen[-1])
             else:
-                reasons = Counter(candidates.refused.values())
+                reasons = Counter(candidates.texts.values())
                 for group in result.why():
                     reasons[_reason_text(self.view, pod, group.rejection)] += group.nodes
                 outcomes[pod.uid] = PodOutcome(kind=OutcomeKind.WAITS, reasons=counted(reasons))
         if needed is not None and len(chosen) < needed:
             for pod in unit:
                 self.view.extender.forget_plan(pod)
-                self._candidates.move(pod, "")
+                self._move(pod, "")
             held_back = _waits_for(f"its PodGroup needs {needed} more members with a node, {len(chosen)} fit")
             known = {uid: outcome for uid, outcome in outcomes.items() if outcome.reasons}
             return {pod.uid: known.get(pod.uid, held_back) for pod in unit}
@@ -323,9 +292,9 @@ class Trial:
                 await self.view.extender.bind(pod.namespace, pod.name, pod.uid, node, disconnected)
         except (RetryableError, TimeoutError) as problem:
             disconnected.set()
-            self._candidates.move(pod, "")
+            self._move(pod, "")
             return _waits_for(f"bind: {str(problem) or 'it did not come to an end'}")
-        self._candidates.add(self.copy.store.read(key))
+        self._count(self.copy.store.read(key))
         records = self._records(self.view.ledger.pods.newest(pod))
         assumed = {
             condition.type
@@ -362,17 +331,18 @@ class Trial:
     def evict(self, pod: Json) -> None:
         """End a pod that has a node, and count the pod in its place among those that wait."""
         key = key_of(StoredKind.POD, pod)
-        self._candidates.move(read_pod(msgspec.json.encode(pod)), "")
+        self._move(read_pod(msgspec.json.encode(pod)), "")
         self.copy.evict_pod(pod)
         self.add_pod(generate_for(self.copy, StoredKind.POD, self.copy.store.get(key)))
 
     def open_nodes(self, pod: Pod) -> Sequence[str]:
         """Return the nodes to which kube-scheduler's own filters let the pod."""
-        return self._candidates.for_pod(pod).nodes
+        return self._candidates(pod).nodes
 
     def kind_of(self, pod: Pod) -> bytes:
         """Return what the pod asks for: pods with the same text may take each other's place."""
-        needs = self._candidates.anonymous_needs(pod)
+        fit = self.view.pod_fit(pod)
+        needs = None if fit is None else needs_key(fit.needs)
         found = find_claims(pod, self.view.ledger)
         claims: list[object] = [pod.key] if isinstance(found, Rejection) else []
         for claim in () if isinstance(found, Rejection) else found:
@@ -384,7 +354,7 @@ class Trial:
 
     def fitting_nodes(self, pod: Pod, nodes: Sequence[str] | None = None) -> Sequence[str]:
         """Return those of the nodes (by default of all) on which the pod by itself fits now, whatever its gang needs."""
-        allowed = self._candidates.for_pod(pod).nodes
+        allowed = self._candidates(pod).nodes
         among = allowed if nodes is None else [name for name in nodes if name in set(allowed)]
         result = self.view.extender.evaluate_without_gang(pod, among)
         self.view.hold_again()
@@ -398,8 +368,8 @@ class Trial:
             yield
         for key in sorted({change.key for change in changes if change.key.kind is StoredKind.POD}):
             data = self.copy.store.read(key)
-            self._candidates.move(read_pod(data), "")
-            self._candidates.add(data)
+            self._move(read_pod(data), "")
+            self._count(data)
         self._seconds = seconds
         self.view.hold_again()
 
@@ -419,7 +389,7 @@ class Trial:
     def refusals(self, pod: Pod) -> Refusals:
         """Return why the pod does not fit, on each node where it does not; nothing is bound."""
         result = self.view.evaluate(pod)
-        own = self._candidates.for_pod(pod).refused
+        own = self._candidates(pod).texts
         rejections = {node: result.reasons[text][1] for node, text in result.texts.items()}
         codes = {node: rejection.code.name for node, rejection in rejections.items()}
         texts = {node: rejection.reason for node, rejection in rejections.items()}
@@ -432,7 +402,7 @@ class Trial:
             ModelError: it cannot be read.
         """
         data = msgspec.json.encode(pod)
-        self._candidates.add(data)
+        self._count(data)
         return read_pod(data)
 
     def needed_members(self, pod: Pod) -> int | None:

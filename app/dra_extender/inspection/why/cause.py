@@ -343,7 +343,7 @@ def judge_nodes(view: ClusterView, pod: Pod, nodes: Sequence[str]) -> JudgedNode
         refusals = fit.refusals(name)
         if not refusals:
             usable.append(name)
-        closed += any(refusal.filter in CLOSED for refusal in refusals)
+        closed += fit.is_closed(name)
         for refusal in refusals:
             key = (refusal.filter.value, refusal.description)
             counts[key] += 1

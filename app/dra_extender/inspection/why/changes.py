@@ -100,11 +100,11 @@ class ProposedStep(NamedTuple):
         return self.change.harmful, self.verified == DEVICES_ONLY, self.change.text.count(",")
 
 
-def advised(text: str) -> ProposedStep:
-    """Return what a person may do that was not tried."""
-    if text.startswith(_END):
-        return ProposedStep(ProposedChange(ends=(text.removeprefix(_END),), harmful=True))
-    return ProposedStep(ProposedChange((text,)))
+def advised(text: str, name: str = "") -> ProposedStep:
+    """Return what a person may do that was not tried, with this name before its text."""
+    ends = text.startswith(_END)
+    change = ProposedChange(ends=(text.removeprefix(_END),), harmful=True) if ends else ProposedChange((text,))
+    return ProposedStep(change.of(name))
 
 
 def together(changes: Iterable[ProposedChange]) -> ProposedChange:

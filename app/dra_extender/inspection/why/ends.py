@@ -8,7 +8,7 @@ from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.fewest_ends import fewest_ends
 from dra_extender.inspection.holders import Holder
 from dra_extender.inspection.why.changes import ProposedChange, ProposedStep, staying_pods
-from dra_extender.inspection.why.nearest import NearestDevices
+from dra_extender.inspection.why.nearest import NearestDevices, requested_options
 from dra_extender.inspection.why.report import HolderShare
 from dra_extender.inspection.why.request_edits import HELD, ReasonFacts
 from dra_extender.inspection.why.trials import Trials
@@ -119,10 +119,9 @@ class HolderEnds:
     def _in_the_way(self, facts: ReasonFacts, nodes: Sequence[str]) -> Iterator[HolderShare]:
         """Yield the holders of what any request of the pod needs on these nodes."""
         if facts.demand is not None:
-            for claim in facts.demand.claims:
-                for option in (option for request in claim.requests for option in request.options):
-                    for diagnosis in self._nearest.diagnose(facts.demand, (claim.label, option.name), nodes):
-                        yield from self._nearest.holders_on(diagnosis)
+            for claim, option in requested_options(facts.demand):
+                for diagnosis in self._nearest.diagnose(facts.demand, (claim, option.name), nodes):
+                    yield from self._nearest.holders_on(diagnosis)
 
     def _fewest(self, shares: Iterable[HolderShare], nodes: Sequence[str]) -> tuple[ProposedStep, EndCost] | None:
         """Find the smallest set of holders whose end lets the pod fit, and its cost; prefer low priorities, and what frees least.
@@ -138,11 +137,11 @@ class HolderEnds:
         verified = after_all.verified
 
         def suffices(holders: Sequence[Holder]) -> bool:
-            step = None if self._trials.limit else self._try_end(holders, nodes)
+            step = self._try_end(holders, nodes)
             return step is not None and step.verified == verified
 
         awaited, ended = fewest_ends(leaving, staying, self._may_be_ended, suffices)
-        step = self._try_end([*awaited, *ended], nodes, again=True) or after_all
+        step = self._try_end([*awaited, *ended], nodes) or after_all
         return step, EndCost(not self._may_be_ended(*ended), len(ended), max(map(self._priority, ended), default=0))
 
     def _in_order(self, shares: Iterable[HolderShare]) -> list[Holder]:
@@ -163,9 +162,9 @@ class HolderEnds:
 
         return sorted(by_claim.values(), key=rank)
 
-    def _try_end(self, holders: Sequence[Holder], nodes: Sequence[str], *, again: bool = False) -> ProposedStep | None:
+    def _try_end(self, holders: Sequence[Holder], nodes: Sequence[str]) -> ProposedStep | None:
         change = self._ended(holders) if holders else None
-        return None if change is None else self._trials.try_change(change, nodes, again=again)
+        return None if change is None else self._trials.try_change(change, nodes)
 
     def _can_be_ended(self, holder: Holder) -> bool:
         """Return whether the end of the holder's consumers frees the device, and none of them is in the pod's own PodGroup."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from dra_extender.allocator.state.reasons import Code, Rejection
-from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
+from dra_extender.inspection.cluster_view import ClusterView, ObjectChange, needs_key
+from dra_extender.inspection.why.advice import advice
 from dra_extender.inspection.why.cause import OF_DEVICES, Distance, distance, unknown_labels
 from dra_extender.inspection.why.changes import (
     ProposedChange,
@@ -20,7 +21,6 @@ from dra_extender.inspection.why.changes import (
     without_gates,
 )
 from dra_extender.inspection.why.names import existing_names
-from dra_extender.inspection.why.next_steps import advice
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import (
@@ -32,7 +32,7 @@ from dra_extender.inspection.why.report import (
     NodeReason,
 )
 from dra_extender.inspection.why.reported import meant_scheduler, scheduler_text
-from dra_extender.inspection.why.trials import Trials
+from dra_extender.inspection.why.trials import Trials, on_their_nodes
 from dra_extender.model.api_json import listed, number_of
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import CLOSED, CORDONED, NodeFilter
@@ -114,11 +114,14 @@ def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: Ga
             yield from () if steps else _untried(view, member)
         elif text := advice(view, member, rejection):
             # Whether the gang fits then was not tried.
-            yield ProposedStep(advised(text).change.of(member.name))
+            yield advised(text, member.name)
 
 
 def _readying(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis") -> Iterator[ProposedChange]:
-    """Yield changes after which members of a gang may go to a node: those that cannot, or else the first that has no place."""
+    """Yield changes after which members of a gang may go to a node.
+
+    Those are the members that cannot, otherwise the first that has no place, or that its node refuses beside the others.
+    """
     if diagnosis.cannot_start:
         yield from _lacking_fields(view, pod, diagnosis)
         refused = [member for member, rejection in diagnosis.unready if rejection.code is Code.NO_NODE]
@@ -127,12 +130,17 @@ def _readying(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis") -> Iterat
         for blocker in refused:
             alone = view.extender.evaluate_without_gang(blocker, tuple(view.ledger.nodes))
             yield from Reasons(view, blocker, alone, names_pod=blocker.uid != pod.uid).corrections()
+    with on_their_nodes(view, () if refused else diagnosis.placed) as crowded:
+        changes = list(_opening(view, pod, refused if crowded is None else [crowded[0].pod]))
+    yield from changes
+
+
+def _opening(view: ClusterView, pod: Pod, refused: Sequence[Pod]) -> Iterator[ProposedChange]:
+    """Yield changes after which nodes take these members, or members that need the same."""
     yield from _opened(view, refused)
     for members in _alike(view, refused):
         yield from _on_a_node(view, pod, members)
-        for step in NodeSteps(view, members[0]).steps_on_all():
-            if step.change.only_ends:
-                yield step.change
+        yield from (step.change for step in NodeSteps(view, members[0]).steps_on_all() if step.change.only_ends)
 
 
 def _first_that_help(
@@ -204,7 +212,9 @@ def _alike(view: ClusterView, members: Sequence[Pod]) -> Sequence[Sequence[Pod]]
     """Return the members by what they need of a node."""
     by_needs = dict[bytes, list[Pod]]()
     for member in members:
-        by_needs.setdefault(view.ledger.member_fit.digest(member.uid), []).append(member)
+        fit = view.pod_fit(member)
+        if fit is not None:
+            by_needs.setdefault(needs_key(fit.needs), []).append(member)
     return list(by_needs.values())[:_MOST_HELPED]
 
 

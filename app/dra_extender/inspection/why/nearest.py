@@ -16,6 +16,7 @@ from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.rules.counter_sets import CounterBalance
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.cel.program import ProgramCache
+from dra_extender.inspection.audit.published import PublishedDevices
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.report import (
     CapacityNeed,
@@ -172,6 +173,13 @@ class NoMatch:
         )
 
 
+def requested_options(demand: Demand) -> Iterator[tuple[str, SearchableRequest]]:
+    """Yield the requests and alternatives of a demand, each with the claim that it is of."""
+    for claim in demand.claims:
+        for request in claim.requests:
+            yield from ((claim.label, option) for option in request.options)
+
+
 _NO_SELECTORS: Final = SelectorList((), ProgramCache())
 MOST_NODES: Final = 200
 """Nodes of one reason that are looked at, spread evenly over all of them."""
@@ -192,6 +200,7 @@ class NearestDevices:
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._holders = view.holders
+        self._published = PublishedDevices(view.ledger)
 
     def diagnose(self, demand: Demand, request: tuple[str, str], nodes: Sequence[str]) -> list[NodeDiagnosis]:
         """Return the devices of these nodes for a request (claim, request); of many nodes as many as MOST_NODES, spread evenly."""
@@ -279,8 +288,7 @@ class NearestDevices:
         return tuple(shares.values())
 
     def published(self, device_id: DeviceId) -> Device | None:
-        published = self._view.published_pool(device_id[:2]).published
-        return next((device for part in published for device in part.devices if device.name == device_id[2]), None)
+        return next((found.device for found in self._published.named(device_id)), None)
 
     def values(self, device_id: DeviceId, attribute: str) -> Collection[TypedValue]:
         device = self.published(device_id)

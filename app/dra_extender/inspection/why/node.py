@@ -7,7 +7,7 @@ from dra_extender.allocator.demand.demand import Demand
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import known_node
 from dra_extender.inspection.objects import DEVICES, Origin, require
-from dra_extender.inspection.why.nearest import NearestDevices
+from dra_extender.inspection.why.nearest import NearestDevices, requested_options
 from dra_extender.inspection.why.reasons import pool_gaps
 from dra_extender.inspection.why.report import NearestDevice, PoolGap
 from dra_extender.inspection.why.why import known_pod
@@ -98,8 +98,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
 
 def _request_reports(view: ClusterView, pod: Pod, demand: Demand, node: Node) -> Iterator[RequestReport]:
     nearest, allocator = NearestDevices(view), view.extender.allocator
-    requests = ((claim.label, option) for claim in demand.claims for part in claim.requests for option in part.options)
-    for claim, option in requests:
+    for claim, option in requested_options(demand):
         diagnoses = list(allocator.diagnose_devices(demand, node, (claim, option.name), view.budget()))
         yield RequestReport(
             claim=claim,

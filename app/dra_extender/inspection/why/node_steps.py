@@ -129,7 +129,7 @@ class NodeSteps:
                 change = together((self._change, advice.change))
                 if change.text in texts:
                     continue
-                changed_fit = fit._replace(needs=advice.needs)
+                changed_fit = fit.with_needs(advice.needs)
                 allowing = (other_node for other_node in refusals if not changed_fit.refusals(other_node))
                 usable = (name,) if advice.on_node_only else tuple(islice(allowing, EXAMPLES))
                 if usable:
@@ -143,7 +143,7 @@ class NodeSteps:
         if ends is None:
             return
         awaited, ended = ends
-        remaining = fit._replace(ended=(*fit.ended, *awaited, *ended)).refusals(node)
+        remaining = fit.after((*awaited, *ended)).refusals(node)
         verb = "is" if len(awaited) == 1 else "are"
         wait = (f"wait until {' and '.join(awaited)} {verb} deleted",) if awaited else ()
         end = ProposedChange(wait, ended=(*awaited, *ended), ends=tuple(ended), harmful=bool(ended))
@@ -158,15 +158,17 @@ class NodeSteps:
         """
 
         def suffices(keys: Sequence[str]) -> bool:
-            return not _is_taken(fit._replace(ended=(*fit.ended, *keys)).refusals(node))
+            return not _is_taken(fit.after(keys).refusals(node))
 
         running = [pod for pod in fit.fit.running_on(node) if pod.key not in fit.ended]
         running.sort(key=lambda pod: (_share_of(pod, fit.needs), pod.key))
         by_key = {pod.key: pod for pod in staying_pods(self._view, (pod.key for pod in running))}
         leaving = [pod.key for pod in running if pod.key not in by_key]
-        largest = [pod.key for pod in running if pod.key in by_key][: -_MOST_ENDED - 1 : -1]
+        # Other members of the pod's gang, which are counted on the node, have none yet.
+        ending = [pod.key for pod in running if pod.key in by_key and by_key[pod.key].node_name]
+        largest = ending[: -_MOST_ENDED - 1 : -1]
         # Of pods that hurt equally, the one that takes least of what is enough.
-        by_priority = sorted((pod.key for pod in running if pod.key in by_key), key=lambda key: by_key[key].priority)
+        by_priority = sorted(ending, key=lambda key: by_key[key].priority)
         staying = [key for key in by_priority if suffices([*leaving, key])] or largest
         if not suffices([*leaving, *staying]):
             return None

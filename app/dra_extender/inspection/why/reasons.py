@@ -12,23 +12,29 @@ from typing import Final
 import msgspec
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
+from dra_extender.allocator.explain.device_messages import taint_text
+from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.pools.pools import Pool
+from dra_extender.allocator.rules.eligibility import untolerated_taints
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.near_names import names_there
+from dra_extender.inspection.objects import unread
+from dra_extender.inspection.why.advice import advice
 from dra_extender.inspection.why.cause import OF_DEVICES, SELECTED_DEVICES, rejections_by_closeness
 from dra_extender.inspection.why.changes import (
     ClaimChanges,
     Place,
     ProposedChange,
     ProposedStep,
+    advised,
     staying_pods,
     together,
 )
+from dra_extender.inspection.why.ends import HolderEnds
 from dra_extender.inspection.why.further import FurtherReasons, unreached_pools
 from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeDiagnosis, NoMatch
-from dra_extender.inspection.why.next_steps import NextSteps
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.report import (
     EXAMPLES,
@@ -38,11 +44,12 @@ from dra_extender.inspection.why.report import (
     NodeReason,
     PoolGap,
 )
-from dra_extender.inspection.why.request_edits import ReasonFacts
+from dra_extender.inspection.why.request_edits import ReasonFacts, RequestEdits
 from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.claims.extended_need import subject_of
+from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, subject_of
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 _GIVEN_UP: Final = OF_DEVICES | {Code.CLAIM_ON_OTHER_NODE}
 _COUNTED: Final = frozenset({Code.COMBINATION, Code.IN_USE, Code.CONSTRAINT})
@@ -61,6 +68,27 @@ _MOST_CORRECTED: Final = 3
 """Corrections that are made to see what else stands in the way."""
 _MOST_FURTHER_REQUESTS: Final = 3
 """How often the pod is evaluated again without what is known not to fit."""
+
+
+_MOST_OF_A_WAY: Final = 2
+_MOST_TRIED: Final = 6
+"""Changes of one way that are tried for a gang."""
+_OF_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
+_CORRECTED: Final = frozenset(
+    {
+        Code.SELECTOR_INVALID,
+        Code.SELECTOR_FAILED,
+        Code.NO_MATCH,
+        Code.NO_DEVICES,
+        Code.CLAIM_MISSING,
+        Code.CLAIM_NOT_CREATED,
+        Code.CLAIM_DELETING,
+        Code.CLASS_MISSING,
+        Code.CLAIM_FULLY_RESERVED,
+        Code.POD_GROUP_MISSING,
+    }
+)
+"""What is wrong by itself, such as a misspelt name; where its correction was tried and helps, nothing more is advised."""
 
 
 class Reasons:
@@ -88,7 +116,9 @@ class Reasons:
         self._trials = trials or Trials(view, pod)
         self._names_pod = names_pod
         self._claims = ClaimChanges(view, pod, names_pod=names_pod)
-        self._next = NextSteps(view, pod, self._nearest, self._trials, self._claims)
+        self._budget = view.budget()
+        self._edits = RequestEdits(view, pod, self._claims, self._nearest)
+        self._ends = HolderEnds(view, pod, self._nearest, self._trials)
         self._further = FurtherReasons(view, pod, self._nearest)
         self._notes: dict[str, None] = {}
         self._known: list[ReasonFacts] = []
@@ -105,13 +135,17 @@ class Reasons:
             self._name_unreached_pools()
 
     @property
+    def _nodes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(node for facts in self._known for node in facts.nodes))
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Return the limits that were reached, each as a sentence."""
         return tuple(note for note in (*self._notes, self._trials.note) if note)
 
     def corrections(self) -> Iterator[ProposedChange]:
         """Yield the changes of what is wrong by itself, such as a misspelt name."""
-        yield from filter(None, map(self._next.correction, self._known))
+        yield from filter(None, map(self._correction, self._known))
 
     def branches(self) -> tuple[Branch, ...]:
         """Return the reasons by claim and request, the closest nodes first."""
@@ -142,9 +176,12 @@ class Reasons:
         for reason in self._known:
             sharing = sum(bool(facts.diagnoses) for facts in self._known) if self._trials.of_gang else 1
             with self._trials.shared(sharing):
-                for step in self._next.steps_against(reason):
+                for step in self._steps_against(reason):
                     steps.setdefault(step.change.text, step)
         return tuple(sorted(steps.values(), key=lambda step: step.order))
+
+    def first_that_helps(self) -> ProposedStep | None:
+        return next((step for step in self.steps() if step.helps), None)
 
     def smallest_set(self) -> ProposedStep | None:
         """Find a claim that the pod can do without, otherwise the smallest set of two or more changes that helps.
@@ -157,12 +194,79 @@ class Reasons:
         steps = (self._change_and_further(further, end) for further in range(1, MOST_CHANGES))
         return self._without_a_claim() or next(filter(None, steps), None) or self._beside_advice()
 
+    def _steps_against(self, facts: ReasonFacts) -> Iterator[ProposedStep]:
+        """Yield, for each way to help, the smallest change after which the pod fits on some of these nodes."""
+        near = [facts.reason.nearest.node] if facts.reason.nearest is not None else []
+        near += [candidate.node for candidate in facts.candidates]
+        near += [facts.reason.count.node] if facts.reason.count is not None else []
+        nodes, helped = tuple(dict.fromkeys((*near, *facts.nodes))), False
+        for way in self._edits.against(facts):
+            changes = list(islice(way, _MOST_TRIED)) if self._trials.of_gang else way
+            step = self._trials.first_that_helps(changes, nodes)
+            if step is None and self._trials.of_gang:
+                step = self._trials.first_that_helps(map(self._claims.of_all_members, changes), nodes)
+            if step is not None:
+                helped = True
+                yield step
+        untried = self._advised(facts)
+        correction = None if untried or helped else self._correction(facts)
+        untried = (
+            untried
+            or (correction and ProposedStep(correction))
+            or self._absent_driver(facts)
+            or self._claim_instead(facts)
+        )
+        end = self._ends.against(facts, nodes)
+        helped = helped or (end is not None and facts.rejection.code is Code.CLAIM_FULLY_RESERVED)
+        if untried is not None and not (helped and facts.rejection.code in _CORRECTED):
+            yield untried
+        if end is not None:
+            yield end
+
+    def _advised(self, facts: ReasonFacts) -> ProposedStep | None:
+        """Return what helps against a reason, without a trial; None where nothing can be said."""
+        text = advice(self._view, self._pod, facts.rejection, facts.reason.pool)
+        if not text:
+            return None
+        return advised(text, "" if facts.rejection.code in _OF_POOLS else self._claims.name)
+
+    def _changes_against(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
+        """Yield the first changes of each other way to help, whether or not they are enough."""
+        for way in self._edits.against(facts):
+            for change in islice(way, _MOST_OF_A_WAY):
+                if change is not None:
+                    yield change
+
+    def _correction(self, facts: ReasonFacts) -> ProposedChange | None:
+        """Return the change of what is wrong by itself, whatever devices are free; None if it is not clear what was meant."""
+        return next(filter(None, self._edits.corrections(facts)), None)
+
+    def _absent_driver(self, facts: ReasonFacts) -> ProposedStep | None:
+        """Advise a look at the driver that the request needs, if it publishes nothing in the whole cluster."""
+        option = facts.option if facts.rejection.code in (Code.NO_MATCH, Code.NO_DEVICES) else None
+        driver = None if option is None else UnmetSelectors(option.selectors, self._budget).driver
+        drivers = {published.driver for published in self._view.ledger.slices.by_name.values()}
+        if driver is None or driver in drivers or unread(self._view.origin, {StoredKind.SLICE}):
+            return None
+        return advised(f"check driver {driver}, which publishes no devices")
+
+    def _claim_instead(self, facts: ReasonFacts) -> ProposedStep | None:
+        """Advise a claim in the place of an extended resource, with which a pod tolerates no taint of a device."""
+        nearest, option = facts.reason.nearest, facts.option
+        if facts.rejection.code is not Code.TAINTED or facts.rejection.claim != EXTENDED_LABEL or nearest is None:
+            return None
+        device = self._nearest.published_nearest(nearest)
+        if device is None or option is None:
+            return None
+        taints = ", ".join(map(taint_text, untolerated_taints(device.taints, option.tolerations)))
+        claim = f"DeviceClass {option.device_class.name} with a ResourceClaim that tolerates {taints}"
+        return advised(f"ask for {claim}: an extended resource tolerates no taint")
+
     def _without_a_claim(self) -> ProposedStep | None:
         """Try the pod without one of the claims that do not fit."""
-        nodes = [node for facts in self._known for node in facts.nodes]
         names = dict.fromkeys(facts.rejection.claim for facts in self._known if facts.rejection.code in _GIVEN_UP)
         changes = (self._claims.without([(name, "")], f"do without claim {name}") for name in names)
-        return self._trials.first_that_helps(changes, tuple(dict.fromkeys(nodes)))
+        return self._trials.first_that_helps(changes, self._nodes)
 
     def _beside_advice(self) -> ProposedStep | None:
         """Find what helps the rest of a pod that has claims or requests for which nothing can be tried, and advise both.
@@ -172,34 +276,31 @@ class Reasons:
         advised = {
             facts.place: step.change
             for facts in self._known
-            if facts.rejection.claim and facts.rejection.code not in _GIVEN_UP and self._next.correction(facts) is None
-            if (step := self._next.advised(facts)) is not None
+            if facts.rejection.claim and facts.rejection.code not in _GIVEN_UP and self._correction(facts) is None
+            if (step := self._advised(facts)) is not None
         }
         if not advised:
             return None
-        nodes = tuple(dict.fromkeys(node for facts in self._known for node in facts.nodes))
         change = self._claims.without(advised)
         if change is None:
             # What helps beside devices.
-            step = NodeSteps(self._view, self._pod, self._trials.applied_change).first_step_on(nodes)
+            step = NodeSteps(self._view, self._pod, self._trials.applied_change).first_step_on(self._nodes)
         else:
             with self._trials.within(change):
-                step = self._step_of_rest(*self._evaluated_again(nodes))
-        if step is None:
-            return None
-        return ProposedStep(together((*advised.values(), step.change)))
+                step = self._step_of_rest(*self._evaluated_again(self._nodes))
+        return None if step is None else ProposedStep(together((*advised.values(), step.change)))
 
     def _step_of_rest(self, pod: Pod, result: FilterResult) -> ProposedStep | None:
         """Find what helps a pod as changes have left it; `result`: what the filter finds by then."""
         if result.fits:
             return NodeSteps(self._view, pod, self._trials.applied_change).first_step_on(tuple(result.fits))
         reasons = Reasons(self._view, pod, result, self._trials)
-        return next((step for step in reasons.steps() if step.helps), None) or reasons.smallest_set()
+        return reasons.first_that_helps() or reasons.smallest_set()
 
     def _change_and_further(self, further: int, end: float) -> ProposedStep | None:
         """Try a change against one reason with `further` more changes, each against what is left; prefer to end the fewest pods."""
         best: ProposedStep | None = None
-        for changes_against in (self._next.edits, self._next.ends.of_nearest):
+        for changes_against in (self._changes_against, self._ends.of_nearest):
             for facts in self._known[:_MOST_REASONS_OF_A_SET]:
                 for change in islice(changes_against(facts), _MOST_OF_A_REASON):
                     if self._trials.limit or self._view.monotonic > end:
@@ -229,7 +330,7 @@ class Reasons:
         reasons = Reasons(self._view, pod, result, self._trials)
         if further > 1:
             return reasons._change_and_further(further - 1, end)
-        return next((step for step in reasons.steps() if step.helps), None)
+        return reasons.first_that_helps()
 
     def _ended(self, step: ProposedStep) -> int:
         return len(staying_pods(self._view, step.change.ended))
@@ -292,21 +393,19 @@ class Reasons:
 
     def _of_further_requests(self) -> Sequence[ReasonFacts]:
         """Return the reasons against claims and requests of which the search did not speak: it ends with the first that fails."""
-        nodes = tuple(dict.fromkeys(node for facts in self._known for node in facts.nodes))
         places, further, last = set[Place](), [], self._known
         for _ in range(_MOST_FURTHER_REQUESTS):
             places |= {facts.place for facts in last}
             change = self._claims.without(places) if last else None
             if change is None:
                 break
-            last = [facts for facts in self._after(change, nodes) if facts.place not in places]
+            last = [facts for facts in self._after(change, self._nodes) if facts.place not in places]
             further += last[:_MOST_OF_AN_ALTERNATIVE]
         return further
 
     def _once_corrected(self) -> Sequence[ReasonFacts]:
         """Return the reasons that stay against requests of which something is wrong by itself when that is corrected."""
-        nodes = tuple(dict.fromkeys(node for facts in self._known for node in facts.nodes))
-        judged = {facts.place for facts in self._known if self._next.correction(facts) is None}
+        judged = {facts.place for facts in self._known if self._correction(facts) is None}
         judged_reasons = {(facts.place, facts.rejection.code) for facts in self._known}
         # Without its demand, a reason is no ground for changes by themselves.
         return [
@@ -317,7 +416,7 @@ class Reasons:
                     facts.reason, text=f"once {' and '.join(dict.fromkeys(states))}: {facts.reason.text}"
                 ),
             )
-            for facts, states in self._remaining_once_corrected(nodes, ())
+            for facts, states in self._remaining_once_corrected(self._nodes, ())
             if facts.place not in judged and (facts.place, facts.rejection.code) not in judged_reasons
         ]
 
@@ -335,7 +434,7 @@ class Reasons:
         with self._trials.within(change):
             reasons = Reasons(self._view, *self._evaluated_again(nodes), self._trials)
             further = list(reasons._remaining_once_corrected(nodes, states))
-            found = [(facts, reasons._next.correction(facts)) for facts in reasons._known]
+            found = [(facts, reasons._correction(facts)) for facts in reasons._known]
         correctable = any(correction is not None for _, correction in found)
         # Where more can be corrected, the other reasons are told as they are afterwards.
         yield from ((facts, states) for facts, correction in found if correction is not None or not correctable)

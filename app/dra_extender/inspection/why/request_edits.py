@@ -4,6 +4,7 @@ A further cause gets its changes in `RequestEdits.against`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import chain, islice
 from typing import Final, NamedTuple, Self
@@ -20,7 +21,7 @@ from dra_extender.allocator.rules.eligibility import untolerated_taints
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.cel.errors import CelBudgetError, CelCompileError
 from dra_extender.cel.explain.evaluation import ExplainableExpression
-from dra_extender.cel.explain.nearness import relaxed
+from dra_extender.cel.explain.nearness import Relaxation, relaxed
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.program import Program
 from dra_extender.inspection.cluster_view import ClusterView
@@ -45,7 +46,7 @@ from dra_extender.inspection.why.names import (
     missing_object,
     published_names,
 )
-from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeDiagnosis
+from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeDiagnosis, requested_options
 from dra_extender.inspection.why.report import NodeReason
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL
@@ -290,12 +291,11 @@ class RequestEdits:
     def _fewer_elsewhere(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the other requests of the pod, with which this one competes, each with fewer devices."""
         own = (facts.rejection.claim, facts.rejection.request.partition("/")[0])
-        for claim in () if facts.demand is None else facts.demand.claims:
-            for option in (option for request in claim.requests for option in request.options):
-                if (claim.label, option.name.partition("/")[0]) != own:
-                    for number in range(option.count - 1, 0, -1)[:_MOST_COUNTS]:
-                        where = f" in request {option.name} of claim {claim.label}"
-                        yield self._claims.with_count((claim.label, option.name), number, where)
+        for claim, option in () if facts.demand is None else requested_options(facts.demand):
+            if (claim, option.name.partition("/")[0]) != own:
+                for number in range(option.count - 1, 0, -1)[:_MOST_COUNTS]:
+                    where = f" in request {option.name} of claim {claim}"
+                    yield self._claims.with_count((claim, option.name), number, where)
 
     def _without_claim(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the pod without the claim that gets no devices beside its other claims, or without an extended resource."""
@@ -333,44 +333,42 @@ class RequestEdits:
         return {expression: other for expression, (other, _) in edits.items()}, ", ".join(words)
 
     def _other_selectors(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
-        """Yield the request's own selectors with the values of a near device; a class's selectors are the administrator's."""
-        own = len(option.device_class.spec.selectors)
-        programs = option.selectors.programs[own:]
-        for miss in facts.candidates:
-            if not may_all_hold(programs, miss.published.driver):
-                continue
-            edits, conditions = self._relaxations(programs, miss)
-            if edits:
-                text = f"ask for {' and '.join(conditions)}"
-                yield self._claims.of_request(facts.place, text, with_expressions(edits))
+        """Yield the request's own selectors with the values of a near device."""
+        programs = option.selectors.programs[len(option.device_class.spec.selectors) :]
+        near = [miss for miss in facts.candidates if may_all_hold(programs, miss.published.driver)]
+        for relaxations in self._relaxations(programs, near):
+            edits, conditions = _joined(relaxations)
+            yield self._claims.of_request(facts.place, f"ask for {conditions}", with_expressions(edits))
 
     def _weaker_class(self, option: SearchableRequest, candidates: Sequence[Miss]) -> Iterator[ProposedChange | None]:
-        """Yield the class with the amounts of a near device; what is no amount stays as the administrator has it."""
-        name = option.device_class.name
-        own = len(option.device_class.spec.selectors)
-        for miss in candidates:
-            edits, conditions = self._relaxations(option.selectors.programs[:own], miss)
-            if edits and all(" >= " in condition or " <= " in condition for condition in conditions):
-                text = f"have DeviceClass {name} ask for {' and '.join(conditions)}"
-                yield self._claims.of_class(name, text, edits)
+        """Yield the class with the amounts and flags of a near device; which devices it means is the administrator's to say."""
+        name, programs = option.device_class.name, option.selectors.programs[: len(option.device_class.spec.selectors)]
+        for relaxations in self._relaxations(programs, candidates):
+            if not any(relaxation.selects_others for relaxation in relaxations.values()):
+                edits, conditions = _joined(relaxations)
+                yield self._claims.of_class(name, f"have DeviceClass {name} ask for {conditions}", edits)
 
-    def _relaxations(self, programs: Sequence[object], miss: Miss) -> tuple[dict[str, str], list[str]]:
-        """Return other expressions that are true for the device, by the present ones, and what they ask for."""
-        activation = activation_of(miss.published, miss.device)
-        edits: dict[str, str] = {}
-        conditions: list[str] = []
-        for program in (program for program in programs if isinstance(program, Program)):
-            try:
-                expression = ExplainableExpression(program.expression, program.emulate, self._budget)
-            except CelCompileError:
-                continue
-            except CelBudgetError:
-                return {}, []
-            relaxation = relaxed(expression, activation, self._budget)
-            if relaxation is not None:
-                edits[program.expression] = relaxation.expression
-                conditions += relaxation.conditions
-        return edits, conditions
+    def _relaxations(
+        self, programs: Sequence[Program | CelCompileError], misses: Sequence[Miss]
+    ) -> Iterator[Mapping[str, Relaxation]]:
+        """Yield, for each near device for which there are any, other expressions that are true for it, by the present ones."""
+        for miss in misses:
+            activation, relaxations = activation_of(miss.published, miss.device), dict[str, Relaxation]()
+            with suppress(CelBudgetError):
+                for program in (program for program in programs if isinstance(program, Program)):
+                    with suppress(CelCompileError):
+                        expression = ExplainableExpression(program.expression, program.emulate, self._budget)
+                        relaxation = relaxed(expression, activation, self._budget)
+                        if relaxation is not None:
+                            relaxations[program.expression] = relaxation
+                if relaxations:
+                    yield relaxations
+
+
+def _joined(relaxations: Mapping[str, Relaxation]) -> tuple[Mapping[str, str], str]:
+    """Return the other expressions by the present ones, and all that they ask for."""
+    conditions = (condition for relaxation in relaxations.values() for condition in relaxation.conditions)
+    return {before: relaxation.expression for before, relaxation in relaxations.items()}, " and ".join(conditions)
 
 
 def created_again_text(pod: Pod, name: str) -> str:

@@ -1,9 +1,8 @@
 """Trials of changes, for one pod or its gang."""
 
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -11,9 +10,9 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.changes import ProposedChange, ProposedStep, together
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, EXAMPLES
 from dra_extender.model.pod import Pod
-from dra_extender.nodefit.node_fit import CLOSED
+from dra_extender.nodefit.node_fit import NodeRefusal
 from dra_extender.nodefit.pod_needs import PodNeeds
-from dra_extender.simulator.apiserver.objects import StoredKind
+from dra_extender.simulator.apiserver.objects import key_of
 
 if TYPE_CHECKING:
     from dra_extender.scheduling.gang.plans import PlacedMember
@@ -41,7 +40,7 @@ class Trials:
         self._share_used = False
         self._end = view.monotonic + SECONDS
         self._applied: tuple[ProposedChange, ...] = ()
-        self._tried: tuple[ProposedChange, ...] = ()
+        self._known: dict[Hashable, ProposedStep | None] = {}
 
     @property
     def limit(self) -> str:
@@ -76,24 +75,28 @@ class Trials:
             of_devices = of_devices or step
         return of_devices
 
-    def try_change(self, change: ProposedChange, nodes: Sequence[str], *, again: bool = False) -> ProposedStep | None:
+    def try_change(self, change: ProposedChange, nodes: Sequence[str]) -> ProposedStep | None:
         """Return on which of these nodes the pod fits after the change; None if on none, or if a limit is reached.
 
-        `again`: the change was tried already, and counts towards no limit.
+        What was tried before, in any order, is known and counts towards no limit.
         """
-        if not again:
+        combined, nodes = together((*self._applied, change)), () if self.of_gang else tuple(nodes[:_MOST_NODES])
+        changed = {key_of(entry.kind, entry.after): _without_version(entry.after) for entry in combined.changes}
+        key = (frozenset(changed.items()), frozenset(combined.ended), nodes)
+        if key not in self._known:
             if self.limit:
                 return None
             self._left -= 1
-        self._tried = (change,)
-        with self._view.changed(change.changes):
-            combined = together((*self._applied, change))
-            if self.of_gang:
-                return self._gang_fits(combined)
-            fitting = sorted(self._view.evaluate(self._pod, self._open(nodes[:_MOST_NODES])).fits)
-            fit = self._view.pod_fit(self._pod, combined.ended)
-            usable = [] if fit is None else [name for name in fitting if not fit.refusals(name)]
-        return _step(combined, usable or fitting, usable=bool(usable)) if fitting else None
+            with self._view.changed(change.changes):
+                self._known[key] = self._gang_fits(combined) if self.of_gang else self._fits(combined, nodes)
+        known = self._known[key]
+        return None if known is None else known._replace(change=combined)
+
+    def _fits(self, change: ProposedChange, nodes: Sequence[str]) -> ProposedStep | None:
+        fitting = sorted(self._view.evaluate(self._pod, self._open(nodes)).fits)
+        fit = self._view.pod_fit(self._pod, change.ended)
+        usable = [] if fit is None else [name for name in fitting if not fit.refusals(name)]
+        return _step(change, usable or fitting, usable=bool(usable)) if fitting else None
 
     @contextmanager
     def within(self, change: ProposedChange) -> Iterator[None]:
@@ -120,52 +123,46 @@ class Trials:
             placed = account.placed
         if not placed or len(placed) < account.needed:
             return None
-        usable = self._view.node_fit is not None and not refused_together(self._view, placed, change.ended)
+        with on_their_nodes(self._view, placed, change.ended) as refused:
+            usable = self._view.node_fit is not None and refused is None
         return _step(change, tuple(dict.fromkeys(member.node for member in placed)), usable=usable)
 
     def _open(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """Return the nodes that are not closed to the pod: not ready, cordoned, tainted, or being deleted."""
-        changes = (change for proposal in (*self._applied, *self._tried) for change in proposal.changes)
-        judged_anew = any(change.kind in (StoredKind.NODE, StoredKind.POD) for change in changes)
-        closed = self._closed_nodes() if judged_anew else self._closed
-        return tuple(name for name in nodes if name not in closed)
-
-    @cached_property
-    def _closed(self) -> Container[str]:
-        return self._closed_nodes()
-
-    def _closed_nodes(self) -> Container[str]:
         fit = self._view.pod_fit(self._pod)
-        if fit is None:
-            return ()
-        return {
-            name for name in self._view.ledger.nodes if any(refusal.filter in CLOSED for refusal in fit.refusals(name))
-        }
+        return tuple(name for name in nodes if fit is None or not fit.is_closed(name))
+
+
+def _without_version(item: Mapping[str, Any]) -> bytes:
+    """Return the object without its version, which each trial raises."""
+    return msgspec.json.encode({**item, "metadata": {**item["metadata"], "resourceVersion": ""}})
 
 
 def _step(change: ProposedChange, nodes: Sequence[str], *, usable: bool) -> ProposedStep:
     return ProposedStep(change, tuple(nodes[:EXAMPLES]), DEVICES_AND_NODES if usable else DEVICES_ONLY)
 
 
-def refused_together(view: ClusterView, placed: Sequence["PlacedMember"], ended: Collection[str] = ()) -> str:
-    """Return which of these members kube-scheduler's other filters keep from its node beside those before it, and why.
+@contextmanager
+def on_their_nodes(
+    view: ClusterView, placed: Sequence["PlacedMember"], ended: Collection[str] = ()
+) -> Iterator[tuple["PlacedMember", NodeRefusal] | None]:
+    """Count members on their nodes inside the `with`, when the pods `ended` (`namespace/name`) are gone.
 
-    Empty if there is none, or if nothing is known.  The pods `ended` (`namespace/name`) are gone by then.
+    Yield the first that kube-scheduler's other filters keep from its node beside those before it, and why; None if there is none.
     """
-    fit = view.node_fit
-    added: list[PodNeeds] = []
-    if fit is None:
-        return ""
+    added, refused = list[PodNeeds](), None
     try:
         for member in placed:
-            needs = fit.needs(member.pod.key)
-            refusals = () if needs is None else fit.refusals(needs, member.node, ended)
+            fit = view.pod_fit(member.pod, ended)
+            if fit is None:
+                continue
+            refusals = fit.refusals(member.node)
             if refusals:
-                return f"{member.pod.name} does not fit on {member.node} beside the other members: {refusals[0].description}"
-            if needs is not None:
-                added.append(needs)
-                fit.add(msgspec.structs.replace(needs, node=member.node))
+                refused = member, refusals[0]
+                break
+            added.append(fit.needs)
+            view.count_pod(msgspec.structs.replace(fit.needs, node=member.node))
+        yield refused
     finally:
         for needs in added:
-            fit.add(needs)
-    return ""
+            view.count_pod(needs)

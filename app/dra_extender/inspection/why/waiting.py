@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dra_extender.allocator.state.reasons import Code, Rejection
-from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.cluster_view import ClusterView, needs_key
 from dra_extender.inspection.objects import Origin, require, unread
 from dra_extender.inspection.pod_facts import PodFacts
 from dra_extender.inspection.why.cause import (
@@ -197,7 +197,7 @@ def _signature(view: ClusterView, waiting_pod: _Waiting) -> Hashable:
     if pod.pod_group is not None and pod.needs_devices:
         return ("group", pod.namespace, pod.pod_group)
     fit = view.pod_fit(pod)
-    needs = None if fit is None else msgspec.json.encode(msgspec.structs.replace(fit.needs, key=""), order="sorted")
+    needs = None if fit is None else needs_key(fit.needs)
     reported = tuple((reason.kind, reason.text) for reason in waiting_pod.reported)
     found_claims = find_claims(pod, view.ledger)
     if isinstance(found_claims, Rejection):

@@ -19,6 +19,7 @@ from dra_extender.inspection.holders import held_notes
 from dra_extender.inspection.near_names import name_hint
 from dra_extender.inspection.objects import DEVICES, require, unread
 from dra_extender.inspection.pod_facts import PENDING
+from dra_extender.inspection.why.advice import CORRECT_SELECTOR, reported_advice
 from dra_extender.inspection.why.bound import (
     allocated_devices,
     kubelet_refusals,
@@ -41,7 +42,6 @@ from dra_extender.inspection.why.changes import (
 )
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary, hidden_reasons
 from dra_extender.inspection.why.names import missing_names
-from dra_extender.inspection.why.next_steps import CORRECT_SELECTOR, reported_advice
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import (
@@ -68,7 +68,7 @@ from dra_extender.inspection.why.reported import (
     unbound_reasons,
     unjudged_filters,
 )
-from dra_extender.inspection.why.trials import Trials, refused_together
+from dra_extender.inspection.why.trials import Trials, on_their_nodes
 from dra_extender.model.api_json import ModelError, decode, listed
 from dra_extender.model.pod import Pod, WholePod
 from dra_extender.scheduling.claims.preconditions import Readiness
@@ -343,10 +343,12 @@ def _with_gang(
             reasons = Reasons(view, blocker, alone, names_pod=blocker.uid != pod.uid)
         else:
             reasons = Reasons(view, pod, FilterResult() if diagnosis.placed else result)
-        crowded = refused_together(view, diagnosis.placed)
     view.hold_again()
-    if crowded:
-        report = msgspec.structs.replace(report, usable=(), unbound=(), notes=(*report.notes, crowded))
+    with on_their_nodes(view, diagnosis.placed) as refused:
+        if refused is not None:
+            member, refusal = refused
+            text = f"{member.pod.name} does not fit on {member.node} beside the other members: {refusal.description}"
+            report = msgspec.structs.replace(report, usable=(), unbound=(), notes=(*report.notes, text))
     gang = gang_report(view, diagnosis, reasons.branches(), node_reasons)
     if report.cause in _CAUSES_OF_GANG and own is None and gang.placed < max(gang.min_count, 1):
         report = msgspec.structs.replace(report, cause=Cause.POD_GROUP, summary=gang_summary(gang))
@@ -453,8 +455,10 @@ def _with_scheduler(
     members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
     alike = [member.name for member in members if member.waits_for_node and member.scheduler_name == pod.scheduler_name]
     change = change.of(listed(sorted(alike)) if len(alike) > 1 else "")
-    named = [step._replace(change=together((change, step.change))) for step in tried]
-    return [*(named or [ProposedStep(change)]), *untried]
+    if tried:
+        return [*(step._replace(change=together((change, step.change))) for step in tried), *untried]
+    # What was not tried is needed besides.
+    return [ProposedStep(together((change, *(step.change for step in untried))))]
 
 
 def _helpful(report: WhyReport, steps: Sequence[ProposedStep]) -> Iterator[ProposedStep]:
