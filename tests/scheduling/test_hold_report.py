@@ -7,7 +7,7 @@ from dra_extender.scheduling import hold_report
 from dra_extender.scheduling.hold_report import FORMAT
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangExtender
+from tests.support.scheduling.gangs import GangExtender
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 PLANTED = "s3cr3t-of-a-tenant"

@@ -16,9 +16,9 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangExtender, whole_against_halves
 from tests.support.kube.recording import CountingObserver, ManualClock
 from tests.support.model.reading import pod_from
+from tests.support.scheduling.gangs import GangExtender, whole_against_halves
 from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import CONDITIONS, DRIVER, InMemoryExtender
 from tests.support.turns import until

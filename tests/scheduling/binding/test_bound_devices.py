@@ -1,14 +1,8 @@
-"""A device with `bindsToNode` stays on its node from filter to bind, for gangs, after a foreign write, and across restarts."""
+"""A device with `bindsToNode` stays on its node from filter to bind, for gangs, and across restarts."""
 
 from typing import Any
 
-import msgspec
 import pytest
-from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.sinks import sinks_of
-from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
-from dra_extender.model.resource_claim import claim_from
-from dra_extender.scheduling.binding.conflicts import find_conflict
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
@@ -17,8 +11,6 @@ from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 BOUND: Json = {"name": "f0", "allowMultipleAllocations": True, "bindsToNode": True}
 POOL: Json = {"name": "fabric", "generation": 1, "resourceSliceCount": 1}
-NODE_1: Json = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
-NODE_2: Json = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]}
 
 
 def fabric() -> Json:
@@ -115,41 +107,3 @@ async def test_a_gang_gets_shares_of_a_device_on_one_node(offered: tuple[str, st
             answers |= await world.ask(pod, node)
     assert (answers == {"a": [offered[0]], "b": [offered[1]]}) is placed
     assert placed or not all(answers.values())
-
-
-def stored(name: str, version: int, selector: Json | None, *, ours: bool, admin: bool = False) -> bytes:
-    result: Json = {"request": "r", "driver": DRIVER, "pool": "fabric", "device": "f0"}
-    result |= {"shareID": f"00000000-0000-4000-8000-00000000000{version}"} | ({"adminAccess": True} if admin else {})
-    allocation: Json = {"devices": {"results": [result]}} | ({"nodeSelector": selector} if selector else {})
-    raw: dict[str, Any] = {
-        "metadata": {"name": name, "namespace": "x", "uid": name, "resourceVersion": str(version)},
-        "status": {"allocation": allocation},
-    }
-    if ours:
-        claim = claim_from(raw)
-        assert claim.status.allocation is not None
-        holdings = tuple(msgspec.structs.replace(each, consumption=()) for each in holdings_of(claim))
-        raw["metadata"]["annotations"] = {SNAPSHOT_ANNOTATION: encode_snapshot(claim.status.allocation, holdings)}
-    return msgspec.json.encode(raw)
-
-
-@pytest.mark.parametrize(
-    ("other", "expected"),
-    [
-        pytest.param(stored("other", 5, NODE_1, ours=False), "foreign", id="foreign-elsewhere"),
-        pytest.param(stored("other", 5, NODE_1, ours=True), "own", id="ours-elsewhere"),
-        pytest.param(stored("other", 5, NODE_2, ours=False), None, id="foreign-same-node"),
-        pytest.param(stored("other", 5, NODE_1, ours=False, admin=True), None, id="admin-access"),
-    ],
-)
-def test_of_two_schedulers_that_bind_a_device_to_two_nodes_ours_yields(other: bytes, expected: str | None) -> None:
-    ledger = Ledger()
-    published = {"metadata": {"name": "fabric", "uid": "fabric", "resourceVersion": "1"}, "spec": fabric()}
-    sinks_of(ledger)["resourceslices"].changed(msgspec.json.encode(published))
-    for each in (other, stored("ours", 6, NODE_2, ours=True)):
-        ledger.claim_seen(each)
-    (record,) = [each for each in ledger.claims.records() if each.claim.metadata.name == "ours"]
-    found = find_conflict(record, ledger.claims, ledger.slices)
-    assert (None if found is None else (found.kind, found.writer)) == (expected and ("node", expected))
-    if found is not None:
-        assert found.text == f"device {DRIVER}/fabric/f0 was bound to another node first"

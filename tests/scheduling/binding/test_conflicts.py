@@ -8,13 +8,16 @@ import pytest
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
-from dra_extender.model.allocation import AllocationResult, DeviceHolding
-from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
+from dra_extender.model.allocation import AllocationResult
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
 from dra_extender.model.device import CounterConsumption
+from dra_extender.model.node_selector import only_node
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.binding.conflicts import AllocationConflict, find_conflict, find_conflicting_claims
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.support.model.reading import plain
 
 DRIVER, POOL = "d.example.com", "p"
 UNITS = 10
@@ -42,22 +45,29 @@ def partition(name: str, units: int, *groups: str) -> dict[str, Any]:
 
 
 def stored(
-    name: str, version: int, device: str, *, ours: tuple[int, tuple[str, ...]] | None = None, **result: Any
+    name: str,
+    version: int,
+    device: str,
+    *,
+    ours: tuple[int, tuple[str, ...]] | None = None,
+    node: str = "",
+    **result: Any,
 ) -> bytes:
-    """A claim with this device; `ours`: with our snapshot of (units, groups) that it draws."""
+    """A claim with this device, perhaps for a node; `ours`: with our snapshot of (units, groups) that it draws."""
     results = [{"request": "r", "driver": DRIVER, "pool": POOL, "device": device, **result}]
     raw: dict[str, Any] = {
         "metadata": {"name": name, "namespace": "x", "uid": name, "resourceVersion": str(version)},
         "status": {"allocation": {"devices": {"results": results}}},
     }
+    if node:
+        raw["status"]["allocation"]["nodeSelector"] = plain(only_node(node))
     if ours is not None:
         allocation = claim_from(raw).status.allocation
         assert isinstance(allocation, AllocationResult)
         units, groups = ours
         drawn = CounterConsumption(counter_set="s", counters=(("units", units * 10**9),), compatibility_groups=groups)
-        holding = DeviceHolding(
-            driver=DRIVER, pool=POOL, device=device, consumption=(drawn,) if units or groups else ()
-        )
+        (holding,) = holdings_of(claim_from(raw))
+        holding = msgspec.structs.replace(holding, consumption=(drawn,) if units or groups else ())
         raw["metadata"]["annotations"] = {SNAPSHOT_ANNOTATION: encode_snapshot(allocation, (holding,))}
     return msgspec.json.encode(raw)
 
@@ -121,6 +131,34 @@ def test_shares_that_together_take_more_than_there_is(amount: str, kind: str | N
     found = delivered(ledger, stored("foreign", 5, "g0", **other), stored("ours", 6, "g0", ours=(0, ()), **share))
     clash = judged(ledger, found["ours"])
     assert (None if clash is None else clash.kind) == kind
+
+
+@pytest.mark.parametrize(
+    ("other", "writer"),
+    [
+        pytest.param({"node": "n1"}, "foreign", id="foreign-elsewhere"),
+        pytest.param({"node": "n1", "ours": (0, ())}, "own", id="ours-elsewhere"),
+        pytest.param({"node": "n2"}, None, id="foreign-same-node"),
+        pytest.param({"node": "n1", "adminAccess": True}, None, id="admin-access"),
+    ],
+)
+def test_of_two_schedulers_that_bind_a_device_to_two_nodes_ours_yields(
+    other: dict[str, Any], writer: str | None
+) -> None:
+    ledger = Ledger()
+    pool = {"name": POOL, "generation": 1, "resourceSliceCount": 1}
+    device = {"name": "f0", "allowMultipleAllocations": True, "bindsToNode": True}
+    spec = {"driver": DRIVER, "pool": pool, "allNodes": True, "devices": [device]}
+    raw = {"metadata": {"name": "fabric", "uid": "fabric", "resourceVersion": "1"}, "spec": spec}
+    sinks_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
+    records = delivered(
+        ledger,
+        stored("other", 5, "f0", shareID="s-1", **other),
+        stored("ours", 6, "f0", ours=(0, ()), node="n2", shareID="s-2"),
+    )
+    found = judged(ledger, records["ours"])
+    assert (None if found is None else (found.kind, found.writer)) == (writer and ("node", writer))
+    assert found is None or found.text == f"device {DRIVER}/{POOL}/f0 was bound to another node first"
 
 
 def test_admin_access_takes_nothing(ledger: Ledger) -> None:

@@ -1,7 +1,6 @@
 """Giving back what a claim has, for whoever no longer uses it: nothing else goes, whatever happened meanwhile."""
 
 import pytest
-from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.scheduling.claims.writer import ClaimWriter
@@ -20,12 +19,6 @@ async def world() -> InMemoryExtender:
     return world
 
 
-def record(world: InMemoryExtender) -> ClaimRecord:
-    found = world.ledger.claims.by_key("default", "c1")
-    assert found is not None
-    return found
-
-
 def writing(world: InMemoryExtender) -> ClaimWriter:
     return ClaimWriter(world.ledger, world.cluster.claims, world.metrics)
 
@@ -33,7 +26,7 @@ def writing(world: InMemoryExtender) -> ClaimWriter:
 async def test_allocation_and_snapshot_go_with_the_last_reservation_and_the_finalizer_stays(
     world: InMemoryExtender,
 ) -> None:
-    assert await writing(world).release(record(world), (world.uid("p1"), world.uid("p2")))
+    assert await writing(world).release(world.known_claim("c1"), (world.uid("p1"), world.uid("p2")))
     claim = world.claim("c1")
     assert "allocation" not in claim["status"]
     assert not claim["status"].get("reservedFor")
@@ -47,13 +40,13 @@ async def test_nothing_is_written_for_those_who_have_nothing(
     world: InMemoryExtender, consumers: tuple[str, ...]
 ) -> None:
     version = world.cluster.store.version
-    assert not await writing(world).release(record(world), consumers)
+    assert not await writing(world).release(world.known_claim("c1"), consumers)
     assert world.cluster.store.version == version
 
 
 async def test_what_was_reserved_meanwhile_is_seen_and_kept(world: InMemoryExtender) -> None:
     """The release was decided about an older state of the claim."""
-    known = record(world)
+    known = world.known_claim("c1")
     later = {"resource": "pods", "name": "p3", "uid": "later"}
     world.cluster.store.edit_unchecked(KEY, lambda claim: claim["status"]["reservedFor"].append(later))
     assert not await writing(world).release(known, (world.uid("p1"), world.uid("p2")))
@@ -62,7 +55,7 @@ async def test_what_was_reserved_meanwhile_is_seen_and_kept(world: InMemoryExten
 
 
 async def test_another_allocation_than_the_one_that_was_looked_at_stays(world: InMemoryExtender) -> None:
-    known = record(world)
+    known = world.known_claim("c1")
 
     def again(claim: Json) -> None:
         claim["status"]["allocation"]["devices"]["results"][0]["device"] = "gpu-1"
@@ -73,7 +66,7 @@ async def test_another_allocation_than_the_one_that_was_looked_at_stays(world: I
 
 
 async def test_claim_that_is_gone_has_nothing_left_to_release(world: InMemoryExtender) -> None:
-    known = record(world)
+    known = world.known_claim("c1")
     world.cluster.store.edit_unchecked(KEY, lambda claim: claim["metadata"].pop("finalizers"))
     world.cluster.store.delete(KEY)
     assert await writing(world).release(known, (world.uid("p1"),))

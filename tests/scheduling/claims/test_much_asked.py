@@ -17,7 +17,7 @@ from dra_extender.scheduling.gang.members import MOST_PARTS
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangExtender
+from tests.support.scheduling.gangs import GangExtender
 from tests.support.scheduling.world import InMemoryExtender, Ticking
 
 TOO_MUCH = str(Code.TOO_MUCH)
@@ -32,8 +32,7 @@ def large_claim(world: InMemoryExtender, name: str) -> FoundClaim:
     alternatives = [{"name": f"a{place}", "deviceClassName": "gpu", "count": 1} for place in range(8)]
     wishes: list[Json] = [{"name": f"r{place}", "firstAvailable": alternatives} for place in range(32)]
     world.create(StoredKind.CLAIM, {"metadata": {"name": name}, "spec": {"devices": {"requests": wishes}}})
-    record = world.ledger.claims.by_key("default", name)
-    assert record is not None
+    record = world.known_claim(name)
     return FoundClaim(name, record, ConsumerReference(resource="pods", name="p", uid="u"))
 
 

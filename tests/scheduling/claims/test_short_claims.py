@@ -17,10 +17,10 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.scheduling.requeue.test_waker import add_device, pokes, refused
 from tests.support.ledger.ledger_events import holdings_by_device
 from tests.support.model.reading import pod_from
+from tests.support.scheduling.gangs import GangExtender
 from tests.support.scheduling.seam import Seam
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 

@@ -8,7 +8,7 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangExtender
+from tests.support.scheduling.gangs import GangExtender
 from tests.support.scheduling.reclaiming import OPTIONS, condition, edit_status, pass_by, small_world
 from tests.support.scheduling.world import CONDITIONS, DRIVER, InMemoryExtender, Steady
 from tests.support.turns import turns

@@ -84,14 +84,11 @@ class Preserving(InMemoryExtender):
         if node is not None:
             spec["nodeName"] = node
         self.create(StoredKind.POD, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
-        pod = self.ledger.pods.by_key("default", name)
-        assert pod is not None
-        return pod
+        return self.known_pod(name)
 
     async def place(self, name: str) -> tuple[str, str]:
         """Return the node that prioritize rates best, and the device there, of a pod that is bound to it."""
-        pod = self.ledger.pods.by_key("default", name)
-        assert pod is not None
+        pod = self.known_pod(name)
         response = await self.extender.filter(pod, list(self.ledger.nodes))
         scores = dict(await self.extender.prioritize(pod, response.fitting))
         node = min(response.fitting, key=lambda each: (-scores[each], each))
@@ -100,9 +97,7 @@ class Preserving(InMemoryExtender):
         self.sync()
         for _ in range(50):
             await asyncio.sleep(0)
-        record = self.ledger.claims.by_key("default", name)
-        assert record is not None
-        allocation: Any = record.claim.status.allocation
+        allocation: Any = self.known_claim(name).claim.status.allocation
         return node, allocation.devices.results[0].device
 
     async def fill(self, *pods: tuple[str, int, int]) -> list[tuple[str, str]]:
@@ -311,8 +306,7 @@ async def test_a_pod_without_devices_leaves_cpu_to_free_devices() -> None:
     world.create(
         StoredKind.POD, {"metadata": {"name": "plain", "namespace": "default"}, "spec": {"containers": [container]}}
     )
-    plain = world.ledger.pods.by_key("default", "plain")
-    assert plain is not None
+    plain = world.known_pod("plain")
     scores = dict(await world.extender.prioritize(plain, ["taken", "free"]))
     assert scores == {used: 10, ({"taken", "free"} - {used}).pop(): 5}
     assert dict(await world.extender.prioritize(plain, [used])) == {used: 0}

@@ -9,8 +9,8 @@ from dra_extender.scheduling.gang.search import Assignment, GangSearch
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.support.model.reading import pod_from
+from tests.support.scheduling.gangs import GangExtender
 from tests.support.scheduling.world import DRIVER
 
 Outcome = Pausable[Mapping[str, Assignment] | None]

@@ -9,7 +9,7 @@ from dra_extender.scheduling.gang.permit import WaitingMembers
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangExtender
+from tests.support.scheduling.gangs import GangExtender
 from tests.support.scheduling.reclaiming import GRACE, pass_by, reclaimed
 from tests.support.turns import until
 

@@ -15,7 +15,7 @@ from dra_extender.scheduling.gang.members import MOST_NEEDS, take_snapshot
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangExtender
+from tests.support.scheduling.gangs import GangExtender
 from tests.support.scheduling.world import DRIVER
 from tests.support.turns import until
 
@@ -197,8 +197,7 @@ def _claim(world: ObstructedExtender) -> None:
 
 
 def _asked(world: ObstructedExtender) -> None:
-    pod = world.ledger.pods.by_key("default", "c")
-    assert pod is not None
+    pod = world.known_pod("c")
     world.ledger.pod_asked_about(pod)
 
 
@@ -337,8 +336,7 @@ def test_a_snapshot_pauses_with_the_slice_and_says_the_same_in_the_end(
     for number in range(2, 2 * NODES_PER_STEP):
         world.node(f"n{number}")
     selecting_differently(world, 3)
-    group = world.ledger.pod_groups.get("default", "g")
-    assert group is not None
+    group = world.known_group("g")
     budget, slices = CallBudget(world.clock, math.inf), 0
     step = partial(take_snapshot, group, world.ledger, budget)
     snapshot: Any = Awaited.TIME_SLICE
@@ -359,9 +357,7 @@ def test_a_plan_pauses_while_members_are_compared_with_nodes(world: ObstructedEx
     world.node_fields(labels={"zone": "b"})
     selecting(world)
     nodes = sorted(world.ledger.nodes, reverse=True)
-    group, pod = world.ledger.pod_groups.get("default", "g"), world.ledger.pods.by_key("default", "a")
-    assert group is not None
-    assert pod is not None
+    group, pod = world.known_group("g"), world.known_pod("a")
     budget = CallBudget(world.clock, math.inf)
     step = partial(world.extender.gangs.place_member, pod, group, nodes, budget)
     result: Any = Awaited.TIME_SLICE
@@ -378,9 +374,7 @@ async def test_a_call_whose_budget_is_spent_before_all_members_are_judged_reject
 ) -> None:
     """The next call would reject them with another text."""
     selecting(world)
-    group, pod = world.ledger.pod_groups.get("default", "g"), world.ledger.pods.by_key("default", "a")
-    assert group is not None
-    assert pod is not None
+    group, pod = world.known_group("g"), world.known_pod("a")
     budget = CallBudget(world.clock, math.inf)
     budget.close()
     result = world.extender.gangs.place_member(pod, group, ["n1"], budget)

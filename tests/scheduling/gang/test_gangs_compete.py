@@ -13,7 +13,7 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
-from tests.scheduling.gang.test_coordinator import GangExtender
+from tests.support.scheduling.gangs import GangExtender
 from tests.support.turns import turns, until
 
 ROUNDS = 12

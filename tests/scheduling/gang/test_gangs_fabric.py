@@ -2,7 +2,7 @@
 
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangExtender
+from tests.support.scheduling.gangs import GangExtender
 from tests.support.scheduling.world import DRIVER
 
 

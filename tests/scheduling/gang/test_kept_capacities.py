@@ -24,14 +24,12 @@ def test_capacities_are_kept_by_what_claims_read_and_not_with_its_text(other: st
     world.node("n1", cpu="8", memory="8Gi")
     world.gpus("n1", 2)
     world.add_group("g", 1)
-    group = world.ledger.pod_groups.get("default", "g")
-    assert group is not None
+    group = world.known_group("g")
     capacities: dict[object, int] = {}
     for number, name in enumerate(("a", other)):
         world.add_claim(f"c{number}", selector=f"device.attributes['{DRIVER}'].{name} == 1 || true")
         world.add_member("g", f"p{number}", f"c{number}")
-        pod = world.ledger.pods.by_key("default", f"p{number}")
-        assert pod is not None
+        pod = world.known_pod(f"p{number}")
         candidate = candidate_of(pod, world.ledger)
         assert isinstance(candidate, MemberCandidate)
         offered = GangOffers(world.ledger).among(group, pod.uid, ["n1"])

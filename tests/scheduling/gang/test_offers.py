@@ -16,7 +16,7 @@ from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.scheduling.gang.offers import GangOffers, OfferedNodes
 from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle
 
-from tests.scheduling.gang.test_coordinator import GangExtender
+from tests.support.scheduling.gangs import GangExtender
 
 
 def together(offered: Mapping[str, Sequence[str]], room: Mapping[str, int]) -> bool:

@@ -16,8 +16,8 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
-from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.support.model.reading import pod_from
+from tests.support.scheduling.gangs import GangExtender
 from tests.support.turns import turns
 
 
@@ -28,10 +28,6 @@ async def world() -> AsyncIterator[GangExtender]:
     made.gang("g", 3, "half", "abc")
     async with made.watching():
         yield made
-
-
-def is_bound(world: GangExtender, pod: str) -> bool:
-    return bool(world.pod(pod)["spec"].get("nodeName"))
 
 
 async def offered(world: GangExtender) -> None:
@@ -45,9 +41,9 @@ async def test_claims_are_written_but_nobody_is_bound_before_enough_came(world: 
     assert not any(bind.done() for bind in first)
     assert world.devices("a")
     assert world.devices("b")
-    assert not any(is_bound(world, pod) for pod in "abc")
+    assert not any(world.node_of(pod) for pod in "abc")
     await asyncio.gather(*first, world.bind("c", "n1"))
-    assert all(is_bound(world, pod) for pod in "abc")
+    assert all(world.node_of(pod) for pod in "abc")
 
 
 async def test_a_gang_whose_members_are_all_replaced_meets_again(world: GangExtender) -> None:
@@ -65,21 +61,10 @@ async def test_a_gang_whose_members_are_all_replaced_meets_again(world: GangExte
     await turns()
     assert not any(bind.done() for bind in first)
     await asyncio.gather(*first, world.bind("f", "n1"))
-    assert all(is_bound(world, pod) for pod in "def")
+    assert all(world.node_of(pod) for pod in "def")
 
 
-async def test_a_member_that_is_replaced_joins_those_that_run(world: GangExtender) -> None:
-    await offered(world)
-    await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
-    world.delete(StoredKind.POD, "c")
-    world.sync()
-    world.member("g", "again", "half")
-    assert await world.ask(["again"], "n1") == {"again": ["n1"]}
-    await world.bind("again", "n1")
-    assert is_bound(world, "again")
-
-
-async def test_after_a_restart_a_gang_of_which_nobody_is_bound_meets_again(world: GangExtender) -> None:
+async def test_a_member_whose_caller_has_hung_up_meets_the_others_in_its_next_bind(world: GangExtender) -> None:
     await offered(world)
     hung_up = asyncio.Event()
     first = asyncio.create_task(world.bind("a", "n1", hung_up))
@@ -92,7 +77,7 @@ async def test_after_a_restart_a_gang_of_which_nobody_is_bound_meets_again(world
     await turns()
     assert not again.done()
     await asyncio.gather(again, world.bind("b", "n1"), world.bind("c", "n1"))
-    assert all(is_bound(world, pod) for pod in "abc")
+    assert all(world.node_of(pod) for pod in "abc")
 
 
 async def test_a_deleted_member_ends_its_own_wait_only(world: GangExtender) -> None:
@@ -120,7 +105,7 @@ async def test_too_few_members_give_up_in_words() -> None:
         world.clock.seconds += world.options.binding_timeout_seconds
         with pytest.raises(RetryableError, match="PodGroup g: 1 of 2 members came to be bound within"):
             await asyncio.wait_for(bind, 60)
-    assert not is_bound(world, "a")
+    assert not world.node_of("a")
 
 
 async def test_members_without_devices_wait_with_the_others(world: GangExtender) -> None:
@@ -130,7 +115,7 @@ async def test_members_without_devices_wait_with_the_others(world: GangExtender)
     await turns()
     assert not plain.done()
     await asyncio.gather(plain, world.bind("a", "n1"), world.bind("b", "n1"))
-    assert all(is_bound(world, pod) for pod in ("plain", "a", "b"))
+    assert all(world.node_of(pod) for pod in ("plain", "a", "b"))
 
 
 async def test_members_at_the_gate_give_their_devices_back_when_the_others_do_not_fit(world: GangExtender) -> None:
@@ -160,7 +145,7 @@ async def test_a_member_too_many_does_not_send_the_others_away(world: GangExtend
     await world.ask(["big", "bigger"], "n1")
     assert not any(bind.done() for bind in first)
     await asyncio.gather(*first, world.bind("c", "n1"))
-    assert all(is_bound(world, pod) for pod in "abc")
+    assert all(world.node_of(pod) for pod in "abc")
 
 
 async def test_judgements_of_many_gangs_take_a_small_share_of_time_and_leave_no_gang_out(

@@ -8,7 +8,7 @@ from dra_extender.scheduling.holds.fairness import LEAST_STALE_SECONDS, MOST_STA
 from dra_extender.scheduling.holds.stale_holds import PERMIT_SECONDS
 from dra_extender.scheduling.ports.errors import RetryableError
 
-from tests.scheduling.gang.test_coordinator import GangExtender
+from tests.support.scheduling.gangs import GangExtender
 from tests.support.scheduling.world import DRIVER
 from tests.support.turns import turns
 

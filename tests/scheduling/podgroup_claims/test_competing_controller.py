@@ -201,8 +201,7 @@ async def test_our_claim_stays_if_the_other_one_recorded_it() -> None:
     world = a_world()
     await world.work(GRACE + 0.5)
     (ours,) = world.made("gpu")
-    record = world.ledger.claims.by_key("default", ours)
-    assert record is not None
+    record = world.known_claim(ours)
     statuses = [{"name": "gpu", "resourceClaimName": ours}]
     world.edit_group(lambda group: group.setdefault("status", {}).update(resourceClaimStatuses=statuses))
     with pytest.raises(ConflictError, match="in use"):

@@ -43,8 +43,7 @@ def _claim(world: InMemoryExtender, selectors: int) -> Sequence[FoundClaim]:
         for index in range(selectors // 4)
     ]
     world.create(StoredKind.CLAIM, {"metadata": {"name": "large"}, "spec": {"devices": {"requests": requests}}})
-    record = world.ledger.claims.by_key("default", "large")
-    assert record is not None
+    record = world.known_claim("large")
     return (FoundClaim("large", record, ConsumerReference(resource="pods", name="p", uid="u")),)
 
 
@@ -125,8 +124,7 @@ async def test_what_is_kept_of_hostile_claims_is_bounded_and_leaves_the_demands_
         body = {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": _selector(number)}}]}
         spec = {"devices": {"requests": [{"name": "r", "exactly": body}]}}
         world.create(StoredKind.CLAIM, {"metadata": {"name": f"h{number}"}, "spec": spec})
-        record = world.ledger.claims.by_key("default", f"h{number}")
-        assert record is not None
+        record = world.known_claim(f"h{number}")
         searching.demand((FoundClaim("c", record, ConsumerReference(resource="pods", name="p", uid="u")),))
         assert searching.held < Options().selector_cache_bytes
     assert [searching.demand(each) for each in victims] == demands

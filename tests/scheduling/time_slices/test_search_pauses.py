@@ -9,9 +9,9 @@ from dra_extender.scheduling.ports.filter_response import FilterResponse
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.scheduling.time_slices.test_fairness import TICK, VALUES, Neighbours, slots
 from tests.support.model.reading import pod_from
+from tests.support.scheduling.gangs import GangExtender
 from tests.support.scheduling.world import DRIVER, InMemoryExtender, Ticking
 
 SLICED = Options(

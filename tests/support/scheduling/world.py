@@ -8,8 +8,11 @@ from typing import Any, Self
 
 import pytest
 from dra_extender.allocator.state.features import Features
+from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
+from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Claims, Cluster, PodGroups, Pods
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -264,6 +267,22 @@ class InMemoryExtender:
     def devices(self, claim: str) -> list[str]:
         allocation = self.claim(claim).get("status", {}).get("allocation") or {}
         return [f"{each['pool']}/{each['device']}" for each in allocation.get("devices", {}).get("results", [])]
+
+    def known_claim(self, name: str) -> ClaimRecord:
+        """Return what the service knows of the claim."""
+        record = self.ledger.claims.by_key("default", name)
+        assert record is not None
+        return record
+
+    def known_pod(self, name: str) -> Pod:
+        pod = self.ledger.pods.by_key("default", name)
+        assert pod is not None
+        return pod
+
+    def known_group(self, name: str) -> PodGroup:
+        group = self.ledger.pod_groups.get("default", name)
+        assert group is not None
+        return group
 
     def uid(self, pod: str) -> str:
         return str(self.pod(pod)["metadata"]["uid"])
