@@ -28,7 +28,12 @@ _MAX_EXPONENT: Final = 400
 _BINARY_CAP: Final = (2**63 - 1) * NANO
 _SHOWN_LENGTH: Final = 60
 _KEPT_LENGTH: Final = 32
-"""Characters of a text up to which its amount is cached."""
+"""Characters of a text up to which its quantity is cached."""
+_NANO_SCALE: Final = -9
+_MOST_DIGITS: Final = 18
+_LEAST_SCALE: Final = -1400
+_LEAST_POWER: Final = -323
+_MOST_POWER: Final = 308
 
 # Sign, whole digits, fraction digits, suffix. Kubernetes accepts no blanks, no underscores and only ASCII digits; it
 # reads a text without any digit ("+", ".", "Mi") as the amount zero.
@@ -50,17 +55,45 @@ class QuantityError(ValueError):
     """A text that is no Kubernetes quantity; the message is a sentence that quotes it."""
 
 
+class Quantity(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """An amount, `nano` in nano units, stored as `value` times ten to the power of `scale`.
+
+    `decimal` is set where the number needs more than 64 bits. Quantities are equal if their amounts are.
+    """
+
+    nano: int
+    value: int
+    scale: int
+    decimal: bool
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Quantity) and self.nano == other.nano
+
+    def __hash__(self) -> int:
+        return hash(self.nano)
+
+
+class QuantitySum(Quantity, frozen=True, gc=False, eq=False):
+    """The result of add or sub; as upstream, `==` accepts it on the left side only, and fails with one on the right."""
+
+
 def parse_quantity(text: str) -> int:
-    """Return the amount of a Kubernetes quantity in nano units.
+    """Return the amount of a Kubernetes quantity in nano units; see `read_quantity`."""
+    return read_quantity(text).nano
+
+
+def read_quantity(text: str) -> Quantity:
+    """Read a quantity.
 
     Accepts the whole grammar of the API ("40Gi", "500m", "1.5", "2e3", ".5k", "-1"). What is finer than a nano unit is
     rounded away from zero, and a binary amount is capped at 2**63-1 units, both as the API server does. A text that is no quantity,
     or whose size is out of all proportion (exponent above 400, more than 1000 characters), is a QuantityError.
     """
-    return _cached_amount(text) if len(text) <= _KEPT_LENGTH else _parsed(text)
+    return _cached(text) if len(text) <= _KEPT_LENGTH else read_uncached(text)
 
 
-def _parsed(text: str) -> int:
+def read_uncached(text: str) -> Quantity:
+    """Read a quantity as `read_quantity` does, without the cache."""
     match = _GRAMMAR.fullmatch(text) if text and len(text) <= MAX_LENGTH else None
     if match is None:
         raise QuantityError(
@@ -70,12 +103,29 @@ def _parsed(text: str) -> int:
     sign, integral, fraction, suffix = match.groups(default="")
     if not (integral or fraction) and _needs_digits(suffix):
         raise QuantityError(f"cannot read quantity {_shown(text)}: expected digits before {suffix!r}")
-    digits = int(f"0{integral}{fraction}")
-    nano = _magnitude(text, digits, len(fraction), suffix)
-    return -nano if sign == "-" else nano
+    binary = BINARY_EXPONENTS.get(suffix)
+    value = int(f"0{integral}{fraction}") << (binary or 0)
+    scale = (0 if binary is not None else _decimal_exponent(text, suffix, zero=not value)) - len(fraction)
+    nano = _scaled(value, scale - _NANO_SCALE)
+    if binary is not None:
+        nano = min(nano, _BINARY_CAP)
+    digits = max(1, len(integral.lstrip("0"))) + len(fraction)
+    if binary is not None:
+        short = not fraction and digits + 3 * binary // 10 < _MOST_DIGITS - 3
+    else:
+        short = digits <= _MOST_DIGITS and scale >= _NANO_SCALE
+    sign_factor = -1 if sign == "-" else 1
+    if short:
+        return Quantity(sign_factor * nano, sign_factor * value, scale, decimal=False)
+    if nano == 0:
+        return Quantity(0, 0, max(scale, _LEAST_SCALE), decimal=True)
+    nano *= sign_factor
+    if binary is not None and abs(nano) == _BINARY_CAP:
+        return Quantity(nano, nano // NANO, 0, decimal=True)
+    return Quantity(nano, nano, _NANO_SCALE, decimal=True)
 
 
-_cached_amount: Final = lru_cache(maxsize=16384)(_parsed)
+_cached: Final = lru_cache(maxsize=16384)(read_uncached)
 
 
 def format_quantity(nano: int) -> str:
@@ -109,10 +159,8 @@ def _needs_digits(suffix: str) -> bool:
     return suffix in {"Pi", "Ei"} or (scientific is not None and int(scientific[1]) < DECIMAL_EXPONENTS["n"])
 
 
-def _magnitude(text: str, digits: int, fraction_length: int, suffix: str) -> int:
-    """Scale the digits by the suffix; the result is in nano units and never negative."""
-    if (exponent := BINARY_EXPONENTS.get(suffix)) is not None:
-        return min(_scaled(digits << exponent, 9 - fraction_length), _BINARY_CAP)
+def _decimal_exponent(text: str, suffix: str, *, zero: bool) -> int:
+    """Return the power of ten that a suffix stands for; zero may have any exponent."""
     exponent = DECIMAL_EXPONENTS.get(suffix)
     if exponent is None:
         scientific = _SCIENTIFIC.fullmatch(suffix)
@@ -122,9 +170,9 @@ def _magnitude(text: str, digits: int, fraction_length: int, suffix: str) -> int
                 "expected n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei or an exponent such as e3",
             )
         exponent = int(scientific[1])
-        if exponent > _MAX_EXPONENT and digits:
+        if exponent > _MAX_EXPONENT and not zero:
             raise QuantityError(f"cannot read quantity {_shown(text)}: the exponent is above {_MAX_EXPONENT}")
-    return _scaled(digits, 9 + exponent - fraction_length)
+    return exponent
 
 
 def _scaled(digits: int, power: int) -> int:
@@ -140,71 +188,6 @@ def _scaled(digits: int, power: int) -> int:
 
 def _shown(text: str) -> str:
     return repr(text) if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]!r}..."
-
-
-_NANO_SCALE: Final = -9
-_MOST_DIGITS: Final = 18
-_LEAST_SCALE: Final = -1400
-_LEAST_POWER: Final = -323
-_MOST_POWER: Final = 308
-_GREATEST: Final = MAX_INT * NANO
-
-_PARTS: Final = re.compile(r"[+-]?0*+([0-9]*+)\.?([0-9]*+)(.*)")
-
-
-class Quantity(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """An amount, `nano` in nano units, stored as `value` times ten to the power of `scale`.
-
-    `decimal` is set where the number needs more than 64 bits. Quantities are equal if their amounts are.
-    """
-
-    nano: int
-    value: int
-    scale: int
-    decimal: bool
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Quantity) and self.nano == other.nano
-
-    def __hash__(self) -> int:
-        return hash(self.nano)
-
-
-class QuantitySum(Quantity, frozen=True, gc=False, eq=False):
-    """The result of add or sub; as upstream, `==` accepts it on the left side only, and fails with one on the right."""
-
-
-def read_quantity(text: str) -> Quantity:
-    """Read a quantity; a text that is none is a QuantityError."""
-    return _cached(text) if len(text) <= _KEPT_LENGTH else read_uncached(text)
-
-
-def read_uncached(text: str) -> Quantity:
-    """Read a quantity as `read_quantity` does, without the cache."""
-    nano = parse_quantity(text)
-    match = _PARTS.fullmatch(text)
-    if match is None:
-        raise QuantityError(f"cannot read quantity {text!r}")
-    integral, fraction, suffix = match[1] or "0", match[2], match[3]
-    binary = BINARY_EXPONENTS.get(suffix)
-    exponent = 0 if binary is not None else DECIMAL_EXPONENTS.get(suffix)
-    scale = (int(suffix[1:]) if exponent is None else exponent) - len(fraction)
-    digits = len(integral) + len(fraction)
-    if binary is not None:
-        short = not fraction and digits + 3 * binary // 10 < _MOST_DIGITS - 3
-    else:
-        short = digits <= _MOST_DIGITS and scale >= _NANO_SCALE
-    if short:
-        value = int(integral + fraction) << (binary or 0)
-        return Quantity(nano, -value if text[0] == "-" else value, scale, decimal=False)
-    if nano == 0:
-        return Quantity(0, 0, max(scale, _LEAST_SCALE), decimal=True)
-    if binary is not None and abs(nano) == _GREATEST:
-        return Quantity(nano, nano // NANO, 0, decimal=True)
-    return Quantity(nano, nano, _NANO_SCALE, decimal=True)
-
-
-_cached: Final = lru_cache(maxsize=16384)(read_uncached)
 
 
 def whole_number(number: int) -> Quantity:
