@@ -23,7 +23,6 @@ def describe(_: dict[str, Any]) -> dict[str, Any]:
         {"name": item.name, "member": each.member, "parameters": [_type(kind) for kind in each.parameters]}
         for item in FUNCTIONS.values()
         for each in item.overloads
-        if not each.hidden
     ]
     return {"overloads": found}
 

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from dra_extender.cel.library import core, kubernetes, lists, strings, time
-from dra_extender.cel.types.declarations import Function, Library, merge_libraries
+from dra_extender.cel.types.declarations import Function, Library, Overload, merge_libraries
 from dra_extender.cel.types.types import ANY, BOOL, DYN, QUANTITY, STRING, Type, map_of
 
 
@@ -58,3 +58,5 @@ ENVIRONMENTS: Final[Mapping[Release, Environment]] = {
 }
 DEVICE_FIELDS: Final[Mapping[str, Type]] = ENVIRONMENTS[LATEST].device
 FUNCTIONS: Final[Library] = ENVIRONMENTS[LATEST].functions
+UNDECLARED: Final[Mapping[tuple[str, int], Overload]] = {**strings.UNDECLARED, **time.UNDECLARED}
+"""Overloads by function and number of arguments that upstream implements without declaring them: run-time types choose them."""

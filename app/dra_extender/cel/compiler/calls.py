@@ -8,11 +8,11 @@ import msgspec
 from dra_extender.cel.compiler.code import FAILED, CompiledPart, EvaluatePart, constant, evaluated
 from dra_extender.cel.compiler.comparisons import compile_equality
 from dra_extender.cel.cost import EvaluationFrame, Extra
+from dra_extender.cel.environment import UNDECLARED
 from dra_extender.cel.errors import CelCompileError, CelCostError, CelRuntimeError
 from dra_extender.cel.library.conversions import CONVERSIONS
 from dra_extender.cel.library.core import LAZY
 from dra_extender.cel.library.string_format import check_format
-from dra_extender.cel.library.strings import OF_TYPES
 from dra_extender.cel.native.patterns import PATTERN_FUNCTIONS, charge_pattern, compile_pattern
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.declarations import Overload, accepts
@@ -40,7 +40,7 @@ def compile_call(
     """
     name = node.function.name
     if name in {"_==_", "_!=_"}:
-        return compile_equality(node, *arguments, negated=name == "_!=_")
+        return compile_equality(*arguments, negated=name == "_!=_")
     if name in LAZY:
         return _compile_lazy(name, *arguments)
     if name in PATTERN_FUNCTIONS and arguments[1].constant and isinstance(arguments[1].value, str):
@@ -58,7 +58,7 @@ def compile_call(
     if name in CONVERSIONS and arguments[0].constant:
         value = arguments[0].value
         try:
-            return constant(find_overload(_overloads_of_arity(node), (value,))(EvaluationFrame(None, 0, ()), value))
+            return constant(find_overload(_shaped(node), (value,))(EvaluationFrame(None, 0, ()), value))
         except CelRuntimeError as error:
             raise CelCompileError(str(error), source, node.offset) from None
     return _compile_overloads(node, arguments, dynamic_dispatch=dynamic_dispatch)
@@ -70,7 +70,7 @@ def _compile_overloads(
     """Compile a call of one overload where the static types prove it right, otherwise a call that chooses when it runs."""
     cost = 1 + sum([argument.cost for argument in arguments])
     if len(node.candidates) > 1:
-        evaluate = _dynamic_evaluation(node, arguments, _overloads_of_arity(node), node.function.extra)
+        evaluate = _dynamic_evaluation(node, arguments, _shaped(node), node.function.extra)
         return CompiledPart(evaluate=evaluate, cost=cost)
     single = node.candidates[0]
     extra = node.function.extra or single.extra
@@ -84,39 +84,39 @@ def _compile_overloads(
     # Upstream has one implementation for all overloads of an operator and of size, so that the choice of the type check does not
     # matter. It takes an open type for that of the first overload: for bool in [..].distinct().exists(x, dyn(1) < x).
     shared = not node.function.name.isidentifier() or node.function.name == "size"
-    overloads = _overloads_of_arity(node) if shared else (single,)
+    overloads = _shaped(node) if shared else (single,)
     return CompiledPart(evaluate=_dynamic_evaluation(node, arguments, overloads, extra), cost=cost)
 
 
 def _static_evaluation(
     node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], single: Overload, extra: Extra | None
 ) -> EvaluatePart:
-    """Call the one overload that fits the static types; the closures for one and two arguments are faster."""
+    """Call the one overload that fits the static types; most calls have one or two arguments and nothing to charge."""
     evaluators = tuple([argument.evaluate for argument in arguments])
-    function, chosen = single.implementation, with_frame(single)
-    if extra is None and len(evaluators) == _PAIR and arguments[1].folded:
-        first, constant_value = evaluators[0], arguments[1].value
-        if single.charges:
-            return lambda frame: chosen(frame, first(frame), constant_value)
-        return lambda frame: function(first(frame), constant_value)
-    if extra is None and not single.charges and len(evaluators) in {1, _PAIR}:
-        first = evaluators[0]
-        return (lambda frame: function(first(frame))) if len(evaluators) == 1 else _binary(function, *evaluators)
-    if extra is not None and len(evaluators) == 1:
-        return _charged_unary(chosen, evaluators[0], extra)
-    charge_failure = _charging_failure(node, arguments, extra)
-    if extra is not None and len(evaluators) == _PAIR:
-        return _charged_binary(chosen, evaluators, extra, charge_failure)
-    return _charged(lambda _: chosen, evaluators, extra, charge_failure)
+    if extra is not None or single.charges or len(evaluators) not in {1, _PAIR}:
+        call = with_frame(single)
+        if extra is not None and len(evaluators) == 1:
+            return _charged_unary(call, evaluators[0], extra)
+        charge_failure = _charging_failure(node, arguments, extra)
+        if extra is not None and len(evaluators) == _PAIR:
+            return _charged_binary(call, evaluators, extra, charge_failure)
+        return _charged(lambda _: call, evaluators, extra, charge_failure)
+    function, first = single.implementation, evaluators[0]
+    if len(evaluators) == 1:
+        return lambda frame: function(first(frame))
+    if arguments[1].folded:
+        second = arguments[1].value
+        return lambda frame: function(first(frame), second)
+    return _binary(function, *evaluators)
 
 
 def _dynamic_evaluation(
     node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], overloads: tuple[Overload, ...], extra: Extra | None
 ) -> EvaluatePart:
     """Call the overload that fits the run-time types of the arguments; the choice is cached by these types."""
-    of_type = OF_TYPES.get((node.function.name, len(arguments)))
-    if of_type is not None and arguments[1].constant:
-        overloads += (of_type,)
+    undeclared = UNDECLARED.get((node.function.name, len(arguments)))
+    if undeclared is not None and (len(arguments) == 1 or arguments[1].constant):
+        overloads += (undeclared,)
     evaluators = tuple([argument.evaluate for argument in arguments])
     if extra is None and len(evaluators) == _PAIR and not _stops_at_failure(node, arguments):
         return _dispatched_pair(overloads, *evaluators)
@@ -129,10 +129,8 @@ def _dynamic_evaluation(
     return _charged(choose, evaluators, extra, _charging_failure(node, arguments, extra))
 
 
-def _overloads_of_arity(node: typed_ast.Invoke) -> tuple[Overload, ...]:
-    count = len(node.arguments)
-    same = (item for item in node.function.overloads if item.member is node.member and len(item.parameters) == count)
-    return tuple(same)
+def _shaped(node: typed_ast.Invoke) -> tuple[Overload, ...]:
+    return node.function.shapes[node.member, len(node.arguments)]
 
 
 def find_overload(overloads: tuple[Overload, ...], values: Sequence[Any]) -> FrameFunction:

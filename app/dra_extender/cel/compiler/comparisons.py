@@ -1,78 +1,43 @@
-"""`==` and `!=`, which most selectors use to compare an attribute with a constant."""
+"""`==` and `!=`, and what they cost."""
 
 from typing import Any, Final
 
 from dra_extender.cel.compiler.code import CompiledPart, EvaluatePart, evaluated
-from dra_extender.cel.compiler.selections import attribute_path, no_key
 from dra_extender.cel.cost import EvaluationFrame
 from dra_extender.cel.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.native.equality import STRICT, equal, equal_or_false
-from dra_extender.cel.types import typed_ast
 from dra_extender.cel.values.values import NUMBERS, size_of
 
 _SHORT: Final = 10
 _NUMERIC: Final = NUMBERS | {bool}
 
 
-def compile_equality(node: typed_ast.Invoke, left: CompiledPart, right: CompiledPart, *, negated: bool) -> CompiledPart:
+def compile_equality(left: CompiledPart, right: CompiledPart, *, negated: bool) -> CompiledPart:
     cost = 1 + left.cost + right.cost
-    swapped = left.folded
-    written, operand, folded_part = (node.arguments[1], right, left) if swapped else (node.arguments[0], left, right)
-    value, text = folded_part.value, isinstance(folded_part.value, str)
-    if not folded_part.folded or operand.folded or not (value if text else type(value) in _NUMERIC):
+    operand, folded = (right, left) if left.folded else (left, right)
+    value = folded.value
+    if not folded.folded or operand.folded or not (value if isinstance(value, str) else type(value) in _NUMERIC):
         return CompiledPart(evaluate=_equals(left.evaluate, right.evaluate, negated=negated), cost=cost)
-    path = attribute_path(written)
-    if path is not None and not (text and len(value) > _SHORT):
-        evaluate = _attribute_equals(path, value, negated=negated, swapped=swapped)
-    elif text:
-        evaluate = _equals_text(operand.evaluate, value, negated=negated, swapped=swapped)
-    else:
-        evaluate = _equals_number(operand.evaluate, value, negated=negated, swapped=swapped)
+    evaluate = _equals_constant(operand.evaluate, value, negated=negated, swapped=left.folded)
     return CompiledPart(evaluate=evaluate, cost=cost)
 
 
-def _equals_text(operand: EvaluatePart, text: str, *, negated: bool, swapped: bool) -> EvaluatePart:
-    length = len(text)
+def _equals_constant(operand: EvaluatePart, constant: Any, *, negated: bool, swapped: bool) -> EvaluatePart:
+    """Compare with a number or a text that is not empty, as most conditions do; faster than `_equals`."""
+    kind = type(constant)
+    length = len(constant) if kind is str else 0
 
     def evaluate(frame: EvaluationFrame) -> bool:
         value = operand(frame)
-        if type(value) is str:
+        if type(value) is not kind:
+            return _compare(frame, constant, value, negated) if swapped else _compare(frame, value, constant, negated)
+        if length:
             shorter = len(value)
-            if shorter > length:  # noqa: PLR1730 - min() is slower, and this is the hottest path there is
+            if shorter > length:  # noqa: PLR1730 - min() is slower
                 shorter = length
             if not 0 < shorter <= _SHORT:
                 frame.cost += (shorter - 1) // _SHORT
-            return (value == text) is not negated
-        return _compare(frame, text, value, negated) if swapped else _compare(frame, value, text, negated)
-
-    return evaluate
-
-
-def _equals_number(operand: EvaluatePart, number: Any, *, negated: bool, swapped: bool) -> EvaluatePart:
-    kind = type(number)
-
-    def evaluate(frame: EvaluationFrame) -> bool:
-        value = operand(frame)
-        if type(value) is kind:
-            return (value == number) is not negated
-        return _compare(frame, number, value, negated) if swapped else _compare(frame, value, number, negated)
-
-    return evaluate
-
-
-def _attribute_equals(path: tuple[str, str], constant: Any, *, negated: bool, swapped: bool) -> EvaluatePart:
-    """Compare an attribute with a number or a text, which is so short that only an empty value has another cost."""
-    domain, name = path
-    kind = type(constant)
-
-    def evaluate(frame: EvaluationFrame) -> bool:
-        try:
-            value = frame.device.attributes[domain][name]
-        except KeyError:
-            raise no_key(name) from None
-        if type(value) is kind and value:
-            return (value == constant) is not negated
-        return _compare(frame, constant, value, negated) if swapped else _compare(frame, value, constant, negated)
+        return (value == constant) is not negated
 
     return evaluate
 

@@ -105,16 +105,6 @@ def _device_path(node: typed_ast.FieldSelection | typed_ast.Index) -> EvaluatePa
     return None if device_map is None else _DOMAINS[device_map](name)
 
 
-def attribute_path(node: typed_ast.TypedNode) -> tuple[str, str] | None:
-    """Return domain and name, if a part is `device.attributes["domain"].name` without anything optional."""
-    if not isinstance(node, (typed_ast.FieldSelection, typed_ast.Index)) or node.optional or is_presence_test(node):
-        return None
-    name, domain = constant_name(node), domain_of(node.operand)
-    if name is None or domain is None or domain[0] != "attributes":
-        return None
-    return domain[1], name
-
-
 def domain_of(node: typed_ast.TypedNode) -> tuple[str, str] | None:
     """Return map and domain, if a part is `device.attributes["domain"]` or the same of capacity."""
     if not isinstance(node, (typed_ast.FieldSelection, typed_ast.Index)) or node.optional:

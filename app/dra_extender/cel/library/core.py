@@ -17,7 +17,7 @@ from dra_extender.cel.cost import (
 )
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.library.conversions import CONVERSION_FUNCTIONS
-from dra_extender.cel.library.time import ARITHMETIC, NEGATION
+from dra_extender.cel.library.time import ARITHMETIC
 from dra_extender.cel.native.equality import charge_key, contains_element
 from dra_extender.cel.native.lists import concatenated
 from dra_extender.cel.native.strings import CONTAINS, ENDS, ORDERS, STARTS
@@ -143,7 +143,6 @@ def _arithmetic() -> tuple[Function, ...]:
             "-_",
             overload((DOUBLE,), DOUBLE, lambda value: -value),
             overload((INT,), INT, lambda value: integer(-value)),
-            NEGATION,
         ),
         function("!_", overload((BOOL,), BOOL, lambda value: not value)),
     )

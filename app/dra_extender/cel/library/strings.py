@@ -242,10 +242,10 @@ FUNCTIONS: Final = (
     _methods("findAll", _PAIR, INT, _TEXTS, find_all, pattern_searched),
 )
 
-OF_TYPES: Final = {
+UNDECLARED: Final = {
     ("matches", 2): _of_type(_matches, BOOL),
     ("find", 2): _of_type(_find, STRING),
     ("findAll", 2): _of_type(find_all, _TEXTS),
     ("findAll", 3): _of_type(find_all, _TEXTS, INT),
 }
-"""Overloads by function and number of arguments that search the name of a type for a constant pattern, as upstream does."""
+"""Searches of the name of a type for a constant pattern."""

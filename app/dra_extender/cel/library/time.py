@@ -141,10 +141,7 @@ ARITHMETIC: Final = {
 }
 """Overloads that the core library inserts among those of its operators, in upstream's order."""
 
-NEGATION: Final = Overload(
-    parameters=(DURATION,), result=DURATION, implementation=lambda span: duration_of(-span.nanos), hidden=True
-)
-"""Upstream implements it without declaring it."""
+UNDECLARED: Final = {("-_", 1): overload((DURATION,), DURATION, lambda span: duration_of(-span.nanos))}
 
 FUNCTIONS: Final = (
     *_PARTS,

@@ -26,7 +26,6 @@ class Overload(msgspec.Struct, frozen=True):
     Attributes:
         metered: `implementation` takes the evaluation's frame before its arguments, and charges its work itself.
         unguarded: `implementation` takes any run-time values and checks their types itself (cel-go's DisableTypeGuards).
-        hidden: Chosen by run-time types only, never by the type check.
         member: It is called on its first argument, as `first.name(others)`.
         extra: The cost above one unit. As upstream does, it is charged only if this overload is the only candidate at compile time;
             `Function.extra` is charged in any case.
@@ -38,7 +37,6 @@ class Overload(msgspec.Struct, frozen=True):
     implementation: Implementation
     metered: bool = False
     unguarded: bool = False
-    hidden: bool = False
     member: bool = False
     extra: Extra | None = None
     native: NativeFunction | None = None
@@ -52,7 +50,7 @@ class Overload(msgspec.Struct, frozen=True):
 class Function(msgspec.Struct, frozen=True):
     """A function by name: its overloads in order of preference, and the cost that all of them share.
 
-    `shapes` holds the overloads that the type check may choose, by `member` and by the number of parameters.
+    `shapes` holds the overloads by `member` and by the number of parameters.
     """
 
     name: str
@@ -63,9 +61,8 @@ class Function(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         shapes: dict[tuple[bool, int], tuple[Overload, ...]] = {}
         for item in self.overloads:
-            if not item.hidden:
-                shape = item.member, len(item.parameters)
-                shapes[shape] = (*shapes.get(shape, ()), item)
+            shape = item.member, len(item.parameters)
+            shapes[shape] = (*shapes.get(shape, ()), item)
         msgspec.structs.force_setattr(self, "shapes", shapes)
 
 
