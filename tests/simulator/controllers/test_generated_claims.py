@@ -10,6 +10,8 @@ from dra_extender.simulator.scheduler.loop import PodBound, PodWaiting, Scheduli
 from tests.simulator.scheduler.test_loop import Bench
 from tests.support.simulator.things import Steady, allocation, node, pod, template
 
+pytestmark = pytest.mark.virtual_time
+
 ENTRY = {"name": "gpu", "resourceClaimTemplateName": "t"}
 BY_GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g"}
 

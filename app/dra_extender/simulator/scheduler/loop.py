@@ -21,6 +21,13 @@ from dra_extender.simulator.scheduler.in_tree import InTreeFilters
 STARTED: Final = "PodReadyToStartContainers"
 SCHEDULER_NAME: Final = "dra-extender-scheduler"
 _RETRIES: Final = 5
+_BACKOFF_SECONDS: Final = 0.05
+"""Before a pod is tried again after an error, for each error in a row."""
+_BIND_SECONDS: Final = 1.0
+"""A bind that takes longer fails and is tried again."""
+_WAKE_SECONDS: Final = 1.0
+"""After a change of a slice, which wakes no pod, as long as the service may take to call `wake`."""
+_MOST_ROUNDS: Final = 50
 _RETRY_ALL: Final = (StoredKind.CLAIM, StoredKind.CLASS, StoredKind.NODE, StoredKind.POD_GROUP)
 _MISSPELT: Final = 0.7
 _ONLY_WOKEN: Final = (StoredKind.SLICE, StoredKind.TAINT_RULE)
@@ -73,8 +80,6 @@ class SchedulingLoop:
 
     A rejected pod is parked and retried when something happens that wakes pods rejected by an extender in kube-scheduler: a
     claim, class, node or PodGroup changes, a bound pod comes, changes or goes, the pod itself changes, or the service calls `wake`.
-    A change of a slice wakes no pod, so the loop waits `wake_timeout` for the service to call after one.  `backoff`,
-    `bind_timeout` and `wake_timeout` are seconds; a bind that takes longer than its time fails and is tried again.
     The loop is at rest when for `quiet_seconds` nothing was stored and the service did not call `wake`.
     """
 
@@ -84,11 +89,7 @@ class SchedulingLoop:
         transport: ExtenderTransport,
         *,
         scheduler_names: Sequence[str] = (SCHEDULER_NAME,),
-        backoff: float = 0.05,
-        bind_timeout: float = 1.0,
-        wake_timeout: float = 1.0,
         quiet_seconds: float = 0.0,
-        rounds: int = 50,
         observe: Callable[[Outcome], None] = lambda _: None,
     ) -> None:
         """`observe` is told the outcome of each attempt."""
@@ -98,11 +99,7 @@ class SchedulingLoop:
         self._extender = ExtenderClient(transport)
         self._controller = ClaimController(cluster.store)
         self._scheduler_names = tuple(scheduler_names)
-        self._backoff = backoff
-        self._bind_timeout = bind_timeout
-        self._wake_timeout = wake_timeout
         self._quiet_seconds = quiet_seconds
-        self._rounds = rounds
         self._observe = observe
         self._changed = asyncio.Event()
         self._wakes_before_slices: int | None = None
@@ -131,7 +128,7 @@ class SchedulingLoop:
         Raises:
             NotAtRestError: pods were still being retried after the allowed number of rounds.
         """
-        for _ in range(self._rounds):
+        for _ in range(_MOST_ROUNDS):
             self._controller.reconcile()
             await self._cluster.watch.caught_up()
             queue = self._queue() or await self._queue_after_slices()
@@ -146,7 +143,7 @@ class SchedulingLoop:
                 await self._cluster.watch.caught_up()
         names = ", ".join(str(key) for key in self._queue())
         raise NotAtRestError(
-            f"the scheduling loop did not come to rest within {self._rounds} rounds; still retried: {names}"
+            f"the scheduling loop did not come to rest within {_MOST_ROUNDS} rounds; still retried: {names}"
         )
 
     async def _queue_after_slices(self) -> list[Key]:
@@ -154,7 +151,7 @@ class SchedulingLoop:
         calls, self._wakes_before_slices = self._wakes_before_slices, None
         if calls is None or not self._parked:
             return []
-        await self._cluster.waker.called_since(calls, self._wake_timeout)
+        await self._cluster.waker.called_since(calls, _WAKE_SECONDS)
         return self._queue()
 
     async def _changes_within_quiet_seconds(self) -> bool:
@@ -184,7 +181,7 @@ class SchedulingLoop:
             return
         failures = self._failures(pod)
         if 0 < failures < _RETRIES:
-            await asyncio.sleep(self._backoff * failures)
+            await asyncio.sleep(_BACKOFF_SECONDS * failures)
         before = self._signals_before(pod)
         self._record(pod, before, await self._bind(pod, await self._choice(pod)))
 
@@ -192,7 +189,7 @@ class SchedulingLoop:
         """One cycle for all waiting members: each is given a node, and only if enough have one they are bound, all at once."""
         pods = [pod for key in unit.pods if (pod := self._store.find(key)) is not None and self._is_pending(pod)]
         failures = max((count for count in map(self._failures, pods) if count < _RETRIES), default=0)
-        await asyncio.sleep(self._backoff * failures)
+        await asyncio.sleep(_BACKOFF_SECONDS * failures)
         before = [self._signals_before(pod) for pod in pods]
         choices = [await self._choice(pod, unit.wait) for pod in pods]
         if sum(isinstance(choice, PodBound) for choice in choices) >= unit.needed and unit.wait is None:
@@ -266,10 +263,10 @@ class SchedulingLoop:
         if not isinstance(choice, PodBound):
             return choice
         try:
-            async with asyncio.timeout(self._bind_timeout):
+            async with asyncio.timeout(_BIND_SECONDS):
                 await self._extender.bind(pod, choice.node)
         except TimeoutError:
-            return SchedulingFailed(key, f"bind: no answer within {self._bind_timeout:g} s", slow=True)
+            return SchedulingFailed(key, f"bind: no answer within {_BIND_SECONDS:g} s", slow=True)
         except ExtenderFailure as failure:
             return SchedulingFailed(key, str(failure))
         stored = self._store.find(key)
