@@ -9,7 +9,6 @@ from dra_extender.cel.program import compile_expression
 from dra_extender.cel.values.quantity import (
     NANO,
     Quantity,
-    QuantityError,
     added,
     as_float,
     as_integer,
@@ -148,9 +147,7 @@ def test_a_zero_of_absurd_scale_takes_no_time_to_add() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Ei", "1Q", "1 Gi", "--1", "1e", "0x1", "1_000"])
-def test_the_error_of_a_text_that_is_no_quantity_is_a_sentence(text: str) -> None:
-    with pytest.raises(QuantityError, match="cannot read quantity"):
-        read_quantity(text)
+def test_a_text_that_is_no_quantity_is_an_error_of_the_expression(text: str) -> None:
     assert value(f"isQuantity('{text}')") is False
     with pytest.raises(CelRuntimeError, match="cannot read quantity"):
         value(f"quantity('{text}').isInteger()")
@@ -160,7 +157,6 @@ def test_the_error_of_a_text_that_is_no_quantity_is_a_sentence(text: str) -> Non
 @settings(deadline=None)
 def test_the_stored_number_is_the_amount(text: str) -> None:
     found = read_quantity(text)
-    assert found.nano == parse_quantity(text)
     assert found.value * 10 ** (found.scale + 30) == found.nano * 10**21
     if as_integer(found) is not None:
         assert found.nano == NANO * (as_integer(found) or 0)

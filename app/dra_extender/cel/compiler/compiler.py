@@ -1,6 +1,6 @@
 """The back end: from a checked tree to closures with cost accounting."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import Any, ClassVar, Final
 
@@ -18,7 +18,7 @@ from dra_extender.cel.compiler.loops import (
 from dra_extender.cel.compiler.selections import compile_field, compile_index
 from dra_extender.cel.cost import LIST_COST, MAP_COST, EvaluationFrame, round_work
 from dra_extender.cel.errors import CelRuntimeError
-from dra_extender.cel.native.equality import charge_key, key_work
+from dra_extender.cel.native.equality import charge_key
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.values.values import Optional, map_key, no_overload
 
@@ -93,10 +93,7 @@ class Compiler:
             self._size = before
             return constant(tuple(item.value for item in elements))
         cost = LIST_COST + sum(item.cost for item in elements)
-        if not any(node.optional):
-            template = [item.value if item.constant else None for item in elements]
-            return CompiledPart(evaluate=_filled(template, range(len(elements)), elements), cost=cost)
-        return CompiledPart(evaluate=_list_with_optionals(elements, node.optional), cost=cost)
+        return CompiledPart(evaluate=_list_of_elements(elements, node.optional), cost=cost)
 
     def _make_map(self, node: typed_ast.MakeMap) -> CompiledPart:
         keys = [self.compile(item) for item in node.keys]
@@ -107,8 +104,7 @@ class Compiler:
                 return constant(evaluate(EvaluationFrame(None, 0, ())))
             except CelRuntimeError:
                 return CompiledPart(evaluate=evaluate, cost=0)
-        filled = None if any(node.optional) else _filled_map(keys, values)
-        return CompiledPart(evaluate=filled or evaluate, cost=MAP_COST + sum(item.cost for item in (*keys, *values)))
+        return CompiledPart(evaluate=evaluate, cost=MAP_COST + sum(item.cost for item in (*keys, *values)))
 
     def _loop(self, node: typed_ast.ComprehensionLoop) -> CompiledPart:
         condition, test_size = (None, 0) if node.condition is None else self._sized(node.condition)
@@ -154,8 +150,8 @@ def _later_costs(items: list[CompiledPart]) -> list[int]:
     return later[::-1]
 
 
-def _list_with_optionals(elements: list[CompiledPart], optional: tuple[bool, ...]) -> EvaluatePart:
-    """Build a list literal that leaves absent optional elements out."""
+def _list_of_elements(elements: list[CompiledPart], optional: tuple[bool, ...]) -> EvaluatePart:
+    """Build a list literal element by element; absent optional elements are left out."""
     parts = tuple(zip((item.evaluate for item in elements), optional, _later_costs(elements), strict=True))
 
     def evaluate(frame: EvaluationFrame) -> list[Any]:
@@ -205,37 +201,6 @@ def _map_of_entries(keys: list[CompiledPart], values: list[CompiledPart], option
             frame.cost -= unspent
             raise
         return entries
-
-    return evaluate
-
-
-def _filled_map(keys: list[CompiledPart], values: list[CompiledPart]) -> EvaluatePart | None:
-    """Build a map literal by `_filled`; None if a key is not constant, occurs twice, or is too long to be looked up for free."""
-    try:
-        places = [map_key(key.value) for key in keys if key.constant]
-    except CelRuntimeError:
-        return None
-    template = {place: value.value if value.constant else None for place, value in zip(places, values, strict=False)}
-    if len(template) < len(keys) or any(key_work(place, len(keys)) for place in places):
-        return None
-    return _filled(template, places, values)
-
-
-def _filled(template: list[Any] | dict[Any, Any], places: Iterable[Any], items: list[CompiledPart]) -> EvaluatePart:
-    """Build a list or map literal from a copy of its constants; the items that are not constant are evaluated."""
-    later = zip(places, items, _later_costs(items), strict=True)
-    parts = tuple((place, item.evaluate, later_cost) for place, item, later_cost in later if not item.constant)
-
-    def evaluate(frame: EvaluationFrame) -> Any:
-        literal: Any = template.copy()
-        unspent = 0
-        try:
-            for place, item, unspent in parts:  # noqa: B007 - read when an item fails
-                literal[place] = item(frame)
-        except CelRuntimeError:
-            frame.cost -= unspent
-            raise
-        return literal
 
     return evaluate
 

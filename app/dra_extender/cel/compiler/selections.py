@@ -1,6 +1,7 @@
 """Selections: `x.name`, `x[key]`, their optional forms, and has()."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 from dra_extender.cel.compiler.code import CompiledPart, EvaluatePart
@@ -98,11 +99,13 @@ def _device_path(node: typed_ast.FieldSelection | typed_ast.Index) -> EvaluatePa
     tests = is_presence_test(node)
     if isinstance(operand, typed_ast.DeviceVariable):
         return _DEVICE_FIELDS.get(name) if isinstance(node, typed_ast.FieldSelection) and not tests else None
-    domain = domain_of(operand)
-    if domain is not None:
-        return (_TESTS if tests else _NAMES)[domain[0]](domain[1], name)
-    device_map = None if tests else _device_map(operand)
-    return None if device_map is None else _DOMAINS[device_map](name)
+    device_map, domain = domain_of(operand) or (_device_map(operand), None)
+    if device_map is None:
+        return None
+    domains = _MAPS[device_map]
+    if domain is None:
+        return None if tests else lambda frame: domains(frame)[name]
+    return (lambda frame: name in domains(frame)[domain]) if tests else _named(domains, domain, name)
 
 
 def domain_of(node: typed_ast.TypedNode) -> tuple[str, str] | None:
@@ -116,7 +119,7 @@ def domain_of(node: typed_ast.TypedNode) -> tuple[str, str] | None:
 
 def _device_map(node: typed_ast.TypedNode) -> str | None:
     """Return which of the maps `device.attributes` and `device.capacity` a part is, if any."""
-    if not isinstance(node, typed_ast.FieldSelection) or node.optional or node.name not in _DOMAINS:
+    if not isinstance(node, typed_ast.FieldSelection) or node.optional or node.name not in _MAPS:
         return None
     return node.name if isinstance(node.operand, typed_ast.DeviceVariable) else None
 
@@ -133,40 +136,21 @@ def constant_name(node: typed_ast.FieldSelection | typed_ast.Index) -> str | Non
     return key.value if isinstance(key, typed_ast.Constant) and isinstance(key.value, str) else None
 
 
-def _attribute(domain: str, name: str) -> EvaluatePart:
+_MAPS: Final[Mapping[str, EvaluatePart]] = {
+    "attributes": attrgetter("device.attributes"),
+    "capacity": attrgetter("device.capacity"),
+}
+_DEVICE_FIELDS: Final[Mapping[str, EvaluatePart]] = {"driver": attrgetter("device.driver"), **_MAPS}
+
+
+def _named(domains: EvaluatePart, domain: str, name: str) -> EvaluatePart:
     def evaluate(frame: EvaluationFrame) -> Any:
         try:
-            return frame.device.attributes[domain][name]
+            return domains(frame)[domain][name]
         except KeyError:
             raise no_key(name) from None
 
     return evaluate
-
-
-def _capacity(domain: str, name: str) -> EvaluatePart:
-    def evaluate(frame: EvaluationFrame) -> Any:
-        try:
-            return frame.device.capacity[domain][name]
-        except KeyError:
-            raise no_key(name) from None
-
-    return evaluate
-
-
-_DEVICE_FIELDS: Final[dict[str, EvaluatePart]] = {
-    "driver": lambda frame: frame.device.driver,
-    "attributes": lambda frame: frame.device.attributes,
-    "capacity": lambda frame: frame.device.capacity,
-}
-_DOMAINS: Final[dict[str, Callable[[str], EvaluatePart]]] = {
-    "attributes": lambda domain: lambda frame: frame.device.attributes[domain],
-    "capacity": lambda domain: lambda frame: frame.device.capacity[domain],
-}
-_NAMES: Final[dict[str, Callable[[str, str], EvaluatePart]]] = {"attributes": _attribute, "capacity": _capacity}
-_TESTS: Final[dict[str, Callable[[str, str], EvaluatePart]]] = {
-    "attributes": lambda domain, name: lambda frame: name in frame.device.attributes[domain],
-    "capacity": lambda domain, name: lambda frame: name in frame.device.capacity[domain],
-}
 
 
 def _select(operand: EvaluatePart, name: str, *, opens: bool) -> EvaluatePart:

@@ -28,7 +28,7 @@ from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import access_expression, print_expression
 
-_COMPARISONS: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "_&&_", "_||_", "!_"})
+_OF_VALUES: Final = frozenset({*ast.MIRRORED, *ast.LOGICAL, "!_"})
 _ABOUT_MAPS: Final = frozenset({"size", "includes"})
 
 
@@ -111,7 +111,7 @@ def _is_value(node: ast.SyntaxNode, parent: ast.SyntaxNode | None) -> bool:
     other_arguments = [argument for argument in parent.arguments if argument is not node]
     if any(isinstance(argument, ast.MapLiteral) or device_map_of(argument) is not None for argument in other_arguments):
         return False
-    return parent.function in _COMPARISONS or (parent.function == "@in" and parent.arguments[0] is node)
+    return parent.function in _OF_VALUES or (parent.function == "@in" and parent.arguments[0] is node)
 
 
 Fact = tuple[str, ...]
@@ -158,7 +158,7 @@ def _unguarded(node: ast.SyntaxNode, facts: frozenset[Fact]) -> Iterator[tuple[a
     function = node.function if isinstance(node, ast.CallExpression) else ""
     # The facts about each node below that hold whenever its failure matters.
     learned = [_NOTHING] * len(below)
-    if function in {"_&&_", "_||_"}:
+    if function in ast.LOGICAL:
         child_facts = [_established(child, truth=function == "_&&_") for child in below]
         learned = [_NOTHING.union(*child_facts[:index], *child_facts[index + 1 :]) for index in range(len(below))]
     elif function == "_?_:_":
@@ -184,7 +184,7 @@ def _established(node: ast.SyntaxNode, *, truth: bool) -> frozenset[Fact]:
         return _NOTHING
     if node.function == "!_":
         return _established(node.arguments[0], truth=not truth)
-    if node.function in {"_&&_", "_||_"}:
+    if node.function in ast.LOGICAL:
         learned = [_established(argument, truth=truth) for argument in node.arguments]
         every = (node.function == "_&&_") is truth
         return _NOTHING.union(*learned) if every else learned[0].intersection(*learned[1:])

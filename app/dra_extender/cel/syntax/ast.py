@@ -6,6 +6,19 @@ from typing import Any, Final
 
 import msgspec
 
+BINARY_OPERATORS: Final[Mapping[str, tuple[str, int]]] = {
+    "||": ("_||_", 1),
+    "&&": ("_&&_", 2),
+    **{symbol: (f"_{symbol}_", 3) for symbol in ("<", "<=", ">", ">=", "==", "!=")},
+    "in": ("@in", 3),
+    **{symbol: (f"_{symbol}_", 4) for symbol in "+-"},
+    **{symbol: (f"_{symbol}_", 5) for symbol in "*/%"},
+}
+"""The function that each binary operator calls, and its precedence."""
+LOGICAL: Final[Mapping[str, bool]] = {"_&&_": False, "_||_": True}
+"""Operators of which a chain is one call, and the value of a term that decides."""
+NO_NAMES: Final = frozenset({"true", "false", "null", "in"})
+"""Words that name nothing unless they are in backquotes."""
 MAX_DEPTH = 100
 """Deepest accepted tree; checking and evaluating recurse along it."""
 INDEX_OPERATORS: Final[Mapping[str, bool]] = {"_[_]": False, "_[?_]": True}

@@ -10,7 +10,10 @@ from typing import Final, TypeVar
 from dra_extender.cel.budget import CompileMeter
 from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.syntax.ast import (
+    BINARY_OPERATORS,
+    LOGICAL,
     MAX_DEPTH,
+    NO_NAMES,
     CallExpression,
     Comprehension,
     Element,
@@ -122,17 +125,8 @@ MAX_LENGTH: Final = 10 * 1024
 
 _T = TypeVar("_T")
 _MAX_NESTING: Final = 60
-_BINARY: Final = {
-    "||": 1,
-    "&&": 2,
-    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!=", "in"), 3),
-    **dict.fromkeys("+-", 4),
-    **dict.fromkeys("*/%", 5),
-}
 _PREFIXES: Final = frozenset("!-")
-_LOGICAL: Final = frozenset({"||", "&&"})
 _KEYWORDS: Final = {"true": True, "false": False, "null": None}
-_NO_NAMES: Final = frozenset({*_KEYWORDS, "in"})
 _NAMES: Final = frozenset({"name", "quoted"})
 _RESERVED: Final = frozenset(
     {
@@ -216,20 +210,14 @@ class _Parser:
         left = self._prefixed(token) if token.text in _PREFIXES else self._postfix(self._primary())
         while True:
             token = self._token
-            precedence = _BINARY.get(token.text, 0)
+            function, precedence = BINARY_OPERATORS.get(token.text, ("", 0))
             if precedence < lowest:
                 return left
-            if token.text in _LOGICAL:
-                terms = [left]
-                offset = self._token.offset
-                while self._token.text == token.text:
-                    self._advance()
-                    terms.append(self._binary(precedence + 1))
-                left = self._call(f"_{token.text}_", offset, *terms)
-                continue
-            self._advance()
-            right = self._binary(precedence + 1)
-            left = self._call(f"_{token.text}_" if token.text != "in" else "@in", token.offset, left, right)
+            terms = [left]
+            while self._token.text == token.text and (len(terms) == 1 or function in LOGICAL):
+                self._advance()
+                terms.append(self._binary(precedence + 1))
+            left = self._call(function, token.offset, *terms)
 
     def _prefixed(self, first: Token) -> SyntaxNode:
         """Parse prefixes.  As in upstream, `!!x` and `--x` are x, whatever its type."""
@@ -268,7 +256,7 @@ class _Parser:
         optional = self._accept("?") is not None
         token = self._token
         name = token.text
-        if token.kind not in _NAMES or name in _NO_NAMES:
+        if token.kind not in _NAMES or name in NO_NAMES:
             raise self._unexpected("a name")
         self._advance()
         if self._token.text == "(" and token.kind == "name" and not optional:

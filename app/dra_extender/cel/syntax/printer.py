@@ -5,8 +5,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, TypeVar
 
 from dra_extender.cel.syntax.ast import (
+    BINARY_OPERATORS,
     INDEX_OPERATORS,
+    LOGICAL,
     MAX_DEPTH,
+    NO_NAMES,
     CallExpression,
     Comprehension,
     Identifier,
@@ -25,17 +28,11 @@ _UNARY: Final = 6
 _POSTFIX: Final = 7
 _PRECEDENCE: Final = {
     "_?_:_": _TERNARY,
-    "_||_": 1,
-    "_&&_": 2,
-    **dict.fromkeys(("_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_", "@in"), 3),
-    **dict.fromkeys(("_+_", "_-_"), 4),
-    **dict.fromkeys(("_*_", "_/_", "_%_"), 5),
+    **dict(BINARY_OPERATORS.values()),
     "!_": _UNARY,
     "-_": _UNARY,
 }
-_LOGICAL: Final = frozenset({"_||_", "_&&_"})
 _PLAIN_NAME: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
-_QUOTED_ONLY: Final = frozenset({"true", "false", "null", "in"})
 _MACROS: Final = {
     ("all", False): "all",
     ("exists", False): "exists",
@@ -66,7 +63,7 @@ def text_literal(text: str) -> str:
 
 def member_text(name: str) -> str:
     """Return a name as it is written after a dot: in backquotes if it is no identifier."""
-    plain = _PLAIN_NAME.fullmatch(name) is not None and name not in _QUOTED_ONLY
+    plain = _PLAIN_NAME.fullmatch(name) is not None and name not in NO_NAMES
     return name if plain else f"`{name}`"
 
 
@@ -159,7 +156,7 @@ class _Printer:
             # A minus in front of a digit would become part of the number.
             return f"-({text})" if symbol == "-" and text[0].isdigit() else symbol + text
         # A chain of one logical operator is one call; another such call among its operands was written in parentheses.
-        left = self._at_least(arguments[0], own + 1 if node.function in _LOGICAL else own)
+        left = self._at_least(arguments[0], own + 1 if node.function in LOGICAL else own)
         following = self._first(arguments[1:])
         return f" {symbol} ".join([left, *(self._at_least(operand, own + 1) for operand in following)])
 

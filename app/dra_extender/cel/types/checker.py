@@ -54,7 +54,6 @@ class ScopedVariable(msgspec.Struct, frozen=True, gc=False):
 Scopes = Mapping[str, ScopedVariable]
 _Common = tuple[Type, Type]
 """The type of the first element of a literal, and the type that all elements so far fit."""
-_LOGICAL: Final = {"_&&_": False, "_||_": True}
 _NULL_VALUE: Final = "google.protobuf.NullValue.NULL_VALUE"
 _TRIED_WITHOUT_UNIFICATION: Final = frozenset({"_==_", "_!=_", "_[_]"})
 _SHOWN_ARGUMENTS: Final = 8
@@ -156,7 +155,7 @@ class Checker:
         return DYN
 
     def _call(self, node: ast.CallExpression, scopes: Scopes) -> typed_ast.TypedNode:
-        if node.function in _LOGICAL and node.target is None:
+        if node.function in ast.LOGICAL and node.target is None:
             return self._logical(node, scopes)
         name, target = node.function, node.target
         qualified = None if target is None else qualified_call(node)
@@ -184,7 +183,7 @@ class Checker:
             for end, earlier in open_terms:
                 if end == place:
                     self._expect_bool(earlier)
-        return typed_ast.Logical(node, BOOL, _LOGICAL[node.function], tuple(terms))
+        return typed_ast.Logical(node, BOOL, ast.LOGICAL[node.function], tuple(terms))
 
     def _resolve(
         self, node: ast.CallExpression, name: str, target: ast.SyntaxNode | None, scopes: Scopes
