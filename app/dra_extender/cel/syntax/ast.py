@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,37 @@ LOGICAL: Final[Mapping[str, bool]] = {"_&&_": False, "_||_": True}
 """Operators of which a chain is one call, and the value of a term that decides."""
 NO_NAMES: Final = frozenset({"true", "false", "null", "in"})
 """Words that name nothing unless they are in backquotes."""
+
+
+class Macro(NamedTuple):
+    """The comprehension that a macro means: its kind, the number of variables, and whether a condition stands before the body."""
+
+    kind: str
+    variables: int = 1
+    filtered: bool = False
+
+
+MACROS: Final[Mapping[tuple[str, int], Macro]] = {
+    ("all", 2): Macro("all"),
+    ("all", 3): Macro("all", 2),
+    ("exists", 2): Macro("exists"),
+    ("exists", 3): Macro("exists", 2),
+    ("exists_one", 2): Macro("exists_one"),
+    ("existsOne", 3): Macro("exists_one", 2),
+    ("exists_one", 3): Macro("exists_one", 2),
+    ("map", 2): Macro("list"),
+    ("map", 3): Macro("list", filtered=True),
+    ("transformList", 3): Macro("list", 2),
+    ("transformList", 4): Macro("list", 2, filtered=True),
+    ("transformMap", 3): Macro("map", 2),
+    ("transformMap", 4): Macro("map", 2, filtered=True),
+    ("transformMapEntry", 3): Macro("entries", 2),
+    ("transformMapEntry", 4): Macro("entries", 2, filtered=True),
+    ("sortBy", 2): Macro("sort"),
+    ("optMap", 2): Macro("opt_map"),
+    ("optFlatMap", 2): Macro("opt_flat_map"),
+}
+"""Macros that are called on their source, by name and number of arguments; of two names for one the last is printed."""
 MAX_DEPTH = 100
 """Deepest accepted tree; checking and evaluating recurse along it."""
 INDEX_OPERATORS: Final[Mapping[str, bool]] = {"_[_]": False, "_[?_]": True}

@@ -12,6 +12,7 @@ from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.syntax.ast import (
     BINARY_OPERATORS,
     LOGICAL,
+    MACROS,
     MAX_DEPTH,
     NO_NAMES,
     CallExpression,
@@ -28,7 +29,6 @@ from dra_extender.cel.syntax.ast import (
 )
 from dra_extender.cel.syntax.lexer import Token, integer_value, string_value, tokenize
 
-_Expansion = Callable[[str, SyntaxNode, tuple[SyntaxNode, ...], int], SyntaxNode]
 _HIDDEN: Final = "__result__"
 
 
@@ -49,26 +49,17 @@ def expand(
             return None
         name, value, body = arguments
         return Comprehension(offset, depth_above(value, body), "bind", value, (_name(source, name),), None, body)
-    expansion = _RECEIVER.get((function, len(arguments)))
-    return None if expansion is None else expansion(source, target, arguments, offset)
-
-
-def _loop(kind: str, variables: int, *, filtered: bool = False) -> _Expansion:
-    def expansion(source: str, target: SyntaxNode, arguments: tuple[SyntaxNode, ...], offset: int) -> SyntaxNode:
-        names = tuple(_name(source, argument) for argument in arguments[:variables])
-        if len(set(names)) < variables:
-            raise CelCompileError(f"duplicate variable name: {names[0]}", source, arguments[1].offset)
-        condition = arguments[variables] if filtered else None
-        body = arguments[-1]
-        return Comprehension(offset, depth_above(target, condition, body), kind, target, names, condition, body)
-
-    return expansion
-
-
-def _filter(source: str, target: SyntaxNode, arguments: tuple[SyntaxNode, ...], offset: int) -> SyntaxNode:
-    variable, condition = arguments
-    names = (_name(source, variable),)
-    return Comprehension(offset, depth_above(target, condition), "list", target, names, condition, variable)
+    if function == "filter" and len(arguments) == 2:  # noqa: PLR2004 - x.filter(name, condition) is x.map(name, condition, name)
+        function, arguments = "map", (*arguments, arguments[0])
+    macro = MACROS.get((function, len(arguments)))
+    if macro is None:
+        return None
+    names = tuple(_name(source, argument) for argument in arguments[: macro.variables])
+    if len(set(names)) < macro.variables:
+        raise CelCompileError(f"duplicate variable name: {names[0]}", source, arguments[1].offset)
+    condition = arguments[macro.variables] if macro.filtered else None
+    body = arguments[-1]
+    return Comprehension(offset, depth_above(target, condition, body), macro.kind, target, names, condition, body)
 
 
 def _name(source: str, argument: SyntaxNode) -> str:
@@ -77,29 +68,6 @@ def _name(source: str, argument: SyntaxNode) -> str:
     if argument.name == _HIDDEN:
         raise CelCompileError("iteration variable overwrites accumulator variable", source, argument.offset)
     return argument.name
-
-
-_RECEIVER: Final[dict[tuple[str, int], _Expansion]] = {
-    ("all", 2): _loop("all", 1),
-    ("all", 3): _loop("all", 2),
-    ("exists", 2): _loop("exists", 1),
-    ("exists", 3): _loop("exists", 2),
-    ("exists_one", 2): _loop("exists_one", 1),
-    ("exists_one", 3): _loop("exists_one", 2),
-    ("existsOne", 3): _loop("exists_one", 2),
-    ("map", 2): _loop("list", 1),
-    ("map", 3): _loop("list", 1, filtered=True),
-    ("filter", 2): _filter,
-    ("transformList", 3): _loop("list", 2),
-    ("transformList", 4): _loop("list", 2, filtered=True),
-    ("transformMap", 3): _loop("map", 2),
-    ("transformMap", 4): _loop("map", 2, filtered=True),
-    ("transformMapEntry", 3): _loop("entries", 2),
-    ("transformMapEntry", 4): _loop("entries", 2, filtered=True),
-    ("sortBy", 2): _loop("sort", 1),
-    ("optMap", 2): _loop("opt_map", 1),
-    ("optFlatMap", 2): _loop("opt_flat_map", 1),
-}
 
 
 def dotted_name(target: SyntaxNode | None) -> str | None:

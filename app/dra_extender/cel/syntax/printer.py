@@ -8,6 +8,7 @@ from dra_extender.cel.syntax.ast import (
     BINARY_OPERATORS,
     INDEX_OPERATORS,
     LOGICAL,
+    MACROS,
     MAX_DEPTH,
     NO_NAMES,
     CallExpression,
@@ -15,6 +16,7 @@ from dra_extender.cel.syntax.ast import (
     Identifier,
     ListLiteral,
     Literal,
+    Macro,
     MapLiteral,
     Select,
     SyntaxNode,
@@ -33,18 +35,7 @@ _PRECEDENCE: Final = {
     "-_": _UNARY,
 }
 _PLAIN_NAME: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
-_MACROS: Final = {
-    ("all", False): "all",
-    ("exists", False): "exists",
-    ("exists_one", False): "exists_one",
-    ("map", False): "transformMap",
-    ("map", True): "transformMap",
-    ("entries", False): "transformMapEntry",
-    ("entries", True): "transformMapEntry",
-    ("sort", False): "sortBy",
-    ("opt_map", False): "optMap",
-    ("opt_flat_map", False): "optFlatMap",
-}
+_MACRO_NAMES: Final = {macro: name for (name, _), macro in MACROS.items()}
 
 
 def print_expression(node: SyntaxNode, characters: int | None = None) -> str:
@@ -179,12 +170,9 @@ class _Printer:
             return f"cel.bind({names}, {self.text(node.source)}, {self.text(node.body)})"
         conditions = () if node.condition is None else (node.condition,)
         parts: tuple[SyntaxNode, ...] = (*conditions, node.body)
-        if node.kind == "list":
-            macro = "map" if len(node.names) == 1 else "transformList"
-            if macro == "map" and conditions and isinstance(node.body, Identifier) and node.body.name == node.names[0]:
-                macro, parts = "filter", conditions
-        else:
-            macro = _MACROS[node.kind, bool(conditions)]
+        macro = _MACRO_NAMES[Macro(node.kind, len(node.names), bool(conditions))]
+        if macro == "map" and conditions and isinstance(node.body, Identifier) and node.body.name == node.names[0]:
+            macro, parts = "filter", conditions
         return f"{self._at_least(node.source, _POSTFIX)}.{macro}({names}, {self._listed(parts)})"
 
     _RULES: ClassVar[Mapping[type[SyntaxNode], Callable[[Any, Any], str]]] = {
