@@ -13,7 +13,7 @@ import msgspec
 
 from dra_extender.cel.compiler.calls import fold_call
 from dra_extender.cel.compiler.code import CompiledPart, constant
-from dra_extender.cel.compiler.selections import constant_name, domain_of, is_presence_test
+from dra_extender.cel.compiler.selections import device_path, is_presence_test
 from dra_extender.cel.cost import COST_LIMIT, tenth
 from dra_extender.cel.device import DeviceActivation
 from dra_extender.cel.errors import CelRuntimeError
@@ -171,16 +171,14 @@ def _compile(node: typed_ast.TypedNode, owner: str) -> FastPath | None:
 
 
 def _field(node: typed_ast.FieldSelection | typed_ast.Index, _: str) -> FastPath | None:
-    name = constant_name(node)
-    if name is None or node.optional:
-        return None
     tests = is_presence_test(node)
-    if isinstance(node.operand, typed_ast.DeviceVariable):
-        return None if tests or isinstance(node, typed_ast.Index) else _OF_DEVICE.get(name)
-    map_and_domain = domain_of(node.operand)
-    if map_and_domain is None:
-        return None
-    device_map, domain = map_and_domain
+    match device_path(node):
+        case (field,) if not tests:
+            return _OF_DEVICE.get(field)
+        case (device_map, domain, name):
+            pass
+        case _:
+            return None
     if device_map == "attributes":
         if tests:
             return FastPath(lambda device: name in device.attributes[domain], _SELECTION_COST, bool)

@@ -27,6 +27,7 @@ from dra_extender.cel.values.values import (
 _ABSENT: Final = object()
 
 _LONG: Final = 64
+_LONGEST_PATH: Final = 3
 _SHOWN: Final = 1_000
 """The most characters of a key in a message."""
 _TEST_OF_CHOICE: Final = -1
@@ -92,48 +93,36 @@ def looks_into_optionals(node: typed_ast.FieldSelection | typed_ast.Index) -> bo
 
 def _device_path(node: typed_ast.FieldSelection | typed_ast.Index) -> EvaluatePart | None:
     """Compile the selections of nearly every selector, such as `device.attributes["domain"].name`, in one closure."""
-    name = constant_name(node)
-    operand = node.operand
-    if name is None or node.optional:
-        return None
-    tests = is_presence_test(node)
-    if isinstance(operand, typed_ast.DeviceVariable):
-        return _DEVICE_FIELDS.get(name) if isinstance(node, typed_ast.FieldSelection) and not tests else None
-    device_map, domain = domain_of(operand) or (_device_map(operand), None)
-    if device_map is None:
-        return None
-    domains = _MAPS[device_map]
-    if domain is None:
-        return None if tests else lambda frame: domains(frame)[name]
-    return (lambda frame: name in domains(frame)[domain]) if tests else _named(domains, domain, name)
+    match device_path(node), is_presence_test(node):
+        case (field,), False:
+            return _DEVICE_FIELDS.get(field)
+        case (field, domain), False:
+            domains = _MAPS[field]
+            return lambda frame: domains(frame)[domain]
+        case (field, domain, name), tests:
+            return _presence_of(_MAPS[field], domain, name) if tests else _named(_MAPS[field], domain, name)
+    return None
 
 
-def domain_of(node: typed_ast.TypedNode) -> tuple[str, str] | None:
-    """Return map and domain, if a part is `device.attributes["domain"]` or the same of capacity."""
-    if not isinstance(node, (typed_ast.FieldSelection, typed_ast.Index)) or node.optional:
-        return None
-    device_map = _device_map(node.operand)
-    domain = None if device_map is None else constant_name(node)
-    return None if device_map is None or domain is None else (device_map, domain)
-
-
-def _device_map(node: typed_ast.TypedNode) -> str | None:
-    """Return which of the maps `device.attributes` and `device.capacity` a part is, if any."""
-    if not isinstance(node, typed_ast.FieldSelection) or node.optional or node.name not in _MAPS:
-        return None
-    return node.name if isinstance(node.operand, typed_ast.DeviceVariable) else None
+def device_path(node: typed_ast.TypedNode) -> tuple[str, ...]:
+    """Return the constant names that lead from `device` to a part, as ("attributes", domain, name); empty if there are no such."""
+    path: tuple[str, ...] = ()
+    while not isinstance(node, typed_ast.DeviceVariable):
+        if isinstance(node, typed_ast.FieldSelection):
+            name: Any = node.name
+        elif isinstance(node, typed_ast.Index) and isinstance(node.key, typed_ast.Constant):
+            name = node.key.value
+        else:
+            return ()
+        if node.optional or not isinstance(name, str) or len(path) == _LONGEST_PATH:
+            return ()
+        path = (name, *path)
+        node = node.operand
+    return path
 
 
 def is_presence_test(node: typed_ast.TypedNode) -> bool:
     return isinstance(node, typed_ast.FieldSelection) and node.test
-
-
-def constant_name(node: typed_ast.FieldSelection | typed_ast.Index) -> str | None:
-    """Return the name or the constant key that a selection selects by."""
-    if isinstance(node, typed_ast.FieldSelection):
-        return node.name
-    key = node.key
-    return key.value if isinstance(key, typed_ast.Constant) and isinstance(key.value, str) else None
 
 
 _MAPS: Final[Mapping[str, EvaluatePart]] = {
@@ -151,6 +140,10 @@ def _named(domains: EvaluatePart, domain: str, name: str) -> EvaluatePart:
             raise no_key(name) from None
 
     return evaluate
+
+
+def _presence_of(domains: EvaluatePart, domain: str, name: str) -> EvaluatePart:
+    return lambda frame: name in domains(frame)[domain]
 
 
 def _select(operand: EvaluatePart, name: str, *, opens: bool) -> EvaluatePart:
