@@ -1,25 +1,22 @@
 """Where an object stands in its files decides nothing; what a story tells step by step keeps its order."""
 
 import zlib
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
 import pytest
-from dra_extender.cli.demo_stories import HttpTransport, Story, example_files, serve, with_policy
-from dra_extender.config.service_settings import ServerSettings
-from dra_extender.config.settings import Settings
-from dra_extender.simulator.apiserver.cluster import MemoryCluster
+from dra_extender.cli.demo_stories import Story, example_files
 from dra_extender.simulator.demo.document import Document, Manifests
 from dra_extender.simulator.demo.manifests import load_texts
 from dra_extender.simulator.demo.results import ApplyEffect, StoryResult
-from dra_extender.simulator.demo.runner import run_story, steps_of
+from dra_extender.simulator.demo.runner import steps_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.examples import examples as example_count
+from tests.support.simulator import playing
 
-SETTINGS = Settings(server=ServerSettings(host="127.0.0.1", port=0))
+pytestmark = pytest.mark.virtual_time
 
 CLUSTER = """
 apiVersion: v1
@@ -92,10 +89,7 @@ def documents_of(*texts: str) -> tuple[Document, ...]:
 
 
 async def play(documents: tuple[Document, ...], policy: Path | None = None) -> StoryResult:
-    def start(cluster: MemoryCluster) -> AbstractAsyncContextManager[HttpTransport]:
-        return serve(cluster, with_policy(SETTINGS, policy))
-
-    return await run_story("story", Manifests(documents), start)
+    return await playing.play(Manifests(documents), policy)
 
 
 def placements(result: StoryResult) -> dict[str, tuple[str | None, tuple[str, ...]]]:

@@ -2,52 +2,31 @@
 
 import asyncio
 import io
-from contextlib import AbstractAsyncContextManager
-from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
-from dra_extender.cli.demo_stories import HttpTransport, StoryFile, example_files, serve, with_policy
-from dra_extender.config.service_settings import ServerSettings
-from dra_extender.config.settings import Settings
+from dra_extender.cli.demo_stories import StoryFile, example_files, serve
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import served_by
 from dra_extender.simulator.demo.document import Action
-from dra_extender.simulator.demo.manifests import load_files, load_texts
+from dra_extender.simulator.demo.manifests import load_files
 from dra_extender.simulator.demo.report import StoryReport, as_json
-from dra_extender.simulator.demo.results import ApplyEffect, StoryResult, StoryStep
-from dra_extender.simulator.demo.runner import run_story
+from dra_extender.simulator.demo.results import ApplyEffect, StoryStep
 from rich.console import Console
 
+from tests.support.simulator.playing import SETTINGS, failures, play
+
+pytestmark = pytest.mark.virtual_time
+
 EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples"
-
-
-SETTINGS = Settings(server=ServerSettings(host="127.0.0.1", port=0))
-
-
-def start(cluster: MemoryCluster) -> AbstractAsyncContextManager[HttpTransport]:
-    return serve(cluster, SETTINGS)
-
-
-async def play(text: str) -> StoryResult:
-    return await run_story("story", load_texts([("story.yaml", text)]), start)
-
-
-def failures(result: StoryResult) -> list[str]:
-    refused = [f"line {step.line}: {step.refusal}" for step in result.steps if step.effect is ApplyEffect.REFUSED]
-    return refused + [f"{each.pod} {each.expected}: {each.failure}" for each in result.checks if each.failure]
 
 
 @pytest.mark.parametrize("file", example_files(), ids=lambda file: file.title)
 async def test_each_example_proves_itself(file: StoryFile) -> None:
     story = file.story()
-
-    def start_under_policy(cluster: MemoryCluster) -> AbstractAsyncContextManager[HttpTransport]:
-        return serve(cluster, with_policy(SETTINGS, story.policy))
-
-    result = await run_story(story.title, story.manifests, start_under_policy)
+    result = await play(story.manifests, story.policy)
     assert failures(result) == []
     # Copies of one pod are one check.
     assert len(result.checks) >= 4 or " to -" in result.checks[0].pod
@@ -63,11 +42,7 @@ async def test_stories_with_a_policy_need_nothing_of_the_api_server(minor: int) 
     assert len(files) == 4
     for file in files:
         story = file.story()
-        settings = with_policy(SETTINGS, story.policy)
-        played = await run_story(
-            story.title, story.manifests, partial(serve, settings=settings), served=served_by(minor)
-        )
-        assert failures(played) == []
+        assert failures(await play(story.manifests, story.policy, served_by(minor))) == []
 
 
 ATTACHED_FIRST = """
@@ -89,9 +64,7 @@ async def test_binding_conditions_of_a_policy_hold_back_the_bind_where_the_serve
     file = tmp_path / "policy.yaml"
     for text, holds in ((ATTACHED_FIRST, True), ("rules: []", False)):
         file.write_text(text)
-        settings = with_policy(SETTINGS, file)
-        played = await run_story("08", load_files([path]), partial(serve, settings=settings), served=served_by(minor))
-        assert (failures(played) == []) is holds
+        assert (failures(await play(load_files([path]), file, served_by(minor))) == []) is holds
 
 
 def test_examples_name_the_scheduler_and_use_the_released_api() -> None:
@@ -280,7 +253,7 @@ async def test_the_same_document_twice_changes_nothing() -> None:
 
 async def test_nothing_is_left_behind_when_the_service_stops() -> None:
     cluster = MemoryCluster()
-    async with start(cluster) as transport:
+    async with serve(cluster, SETTINGS) as transport:
         cluster.store.create(StoredKind.NODE, {"metadata": {"name": "node-1"}})
         status, body = await transport.post("filter", b'{"Pod":{"metadata":{"name":"p"}},"NodeNames":["node-1"]}')
         assert (status, msgspec.json.decode(body)["NodeNames"]) == (200, ["node-1"])
@@ -288,12 +261,12 @@ async def test_nothing_is_left_behind_when_the_service_stops() -> None:
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
     cluster.store.delete(Key(StoredKind.NODE, "", "node-1"))
-    assert cluster.watch.backlog == 1
+    assert cluster.watch.deliver() == 1
 
 
 async def printed(text: str, width: int) -> str:
     steps: list[StoryStep] = []
-    result = await run_story("story", load_texts([("story.yaml", text)]), start, observe=steps.append)
+    result = await play(text, observe=steps.append)
     assert tuple(steps) == result.steps
     console = Console(file=io.StringIO(), width=width, highlight=False)
     report = StoryReport(console)

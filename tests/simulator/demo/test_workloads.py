@@ -1,18 +1,13 @@
 """Workloads become the pods and PodGroups that their controllers make; the examples of KEP-5729 are played as they are written."""
 
-from contextlib import AbstractAsyncContextManager
-
 import pytest
-from dra_extender.cli.demo_stories import HttpTransport, serve
-from dra_extender.config.service_settings import ServerSettings
-from dra_extender.config.settings import Settings
-from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.demo.document import ManifestError
 from dra_extender.simulator.demo.manifests import load_texts
-from dra_extender.simulator.demo.results import ApplyEffect, StoryResult
-from dra_extender.simulator.demo.runner import run_story
+from dra_extender.simulator.demo.results import ApplyEffect
 
-SETTINGS = Settings(server=ServerSettings(host="127.0.0.1", port=0))
+from tests.support.simulator.playing import failures, play
+
+pytestmark = pytest.mark.virtual_time
 BASE = """apiVersion: v1
 kind: Node
 metadata: {name: node-1}
@@ -57,20 +52,6 @@ def workload(
 APPS = "selector: {matchLabels: {app: w}}"
 
 
-def start(cluster: MemoryCluster) -> AbstractAsyncContextManager[HttpTransport]:
-    return serve(cluster, SETTINGS)
-
-
-async def play(text: str) -> StoryResult:
-    return await run_story("story", load_texts([("story.yaml", text)]), start)
-
-
-def failed(result: StoryResult) -> list[str]:
-    return [step.refusal for step in result.steps if step.refusal] + [
-        f"{each.pod} {each.expected}: {each.failure}" for each in result.checks if each.failure
-    ]
-
-
 @pytest.mark.parametrize(
     ("kind", "version", "fields", "pods"),
     [
@@ -87,7 +68,7 @@ def failed(result: StoryResult) -> list[str]:
 )
 async def test_workload_is_expanded_into_its_pods(kind: str, version: str, fields: str, pods: int) -> None:
     result = await play(BASE + workload(kind, version, fields))
-    assert failed(result) == []
+    assert failures(result) == []
     assert [state.pod for state in result.pods] == [f"default/w-{index}" for index in range(pods)]
     assert {state.node for state in result.pods} <= {"node-1"}
     assert len({device.device for state in result.pods for use in state.claims for device in use.devices}) == pods
@@ -95,7 +76,7 @@ async def test_workload_is_expanded_into_its_pods(kind: str, version: str, field
 
 async def test_expectation_in_the_template_is_about_every_pod() -> None:
     result = await play(BASE + workload("Deployment", "apps/v1", f"{APPS}\n  replicas: 4"))
-    assert failed(result) == [
+    assert failures(result) == [
         (
             "default/w-0 to -3 bound: w-3: it is waiting: 0/1 nodes are available: "
             '1 node(s): claim "gpu", request "gpu": matching devices are in use.'
@@ -110,7 +91,7 @@ async def test_workload_is_scaled_replaced_and_deleted() -> None:
     changed = one.replace("name: main", "name: another")
     gone = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w, annotations: {dra-extender.io/demo: delete}}\n"
     result = await play(BASE + three + one + one + changed + gone)
-    assert failed(result) == []
+    assert failures(result) == []
     assert [step.effect for step in result.steps[-5:]] == [
         ApplyEffect.CREATED,
         ApplyEffect.UPDATED,
@@ -126,7 +107,7 @@ async def test_deleting_a_workload_that_does_not_exist_is_refused() -> None:
         "apiVersion: batch/v1\nkind: Job\nmetadata: {name: w, annotations: {dra-extender.io/demo: delete}}\nspec: 5\n"
     )
     result = await play(BASE + gone)
-    assert failed(result) == ["Job default/w not found"]
+    assert failures(result) == [f"line {len(BASE.splitlines()) + 1}: Job default/w not found"]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +216,7 @@ async def test_the_example_of_kep_5729_is_played_as_it_is_written(
         text += GROUP.format(version=version, number=number, reference=reference.format(number=number))
         text += MEMBERS.format(number=number, group=group.format(number=number))
     result = await play(text)
-    assert failed(result) == []
+    assert failures(result) == []
     devices: dict[str, set[str]] = {}
     for state in result.pods:
         assert state.node == "node-1"
@@ -259,7 +240,7 @@ async def test_workload_without_podgroups_becomes_a_podgroup_for_each_template(
         else "schedulingGroup: {podGroupName: group-1}"
     )
     result = await play(text + MEMBERS.format(number=1, group=group))
-    assert failed(result) == []
+    assert failures(result) == []
     assert {state.node for state in result.pods} == {"node-1"}
     subjects = [step.subject for step in result.steps]
     assert subjects.count("PodGroup default/group-1") == subjects.count("PodGroup default/group-2") == 1
@@ -280,7 +261,7 @@ spec: {podGroupTemplates: [{name: workers, schedulingPolicy: {gang: {minCount: 4
         spec=POD_SPEC + "      schedulingGroup: {podGroupName: workers}\n",
     )
     result = await play(BASE + gang + job)
-    assert failed(result) == []
+    assert failures(result) == []
     assert [state.node for state in result.pods] == [None] * 4
 
 
@@ -312,7 +293,7 @@ async def test_pod_that_is_created_before_its_podgroup_waits_and_gets_the_claim_
     """No claim of its own is made for it: whether an entry is the group's shows when the group is there."""
     waits = 'dra-extender.io/expect: "waiting: PodGroup team", dra-extender.io/expect-at-end: bound'
     result = await play(BASE + member("a", waits) + TEAM + member("b", "dra-extender.io/expect: bound"))
-    assert failed(result) == []
+    assert failures(result) == []
     assert {use.claim.rpartition("-")[0] for state in result.pods for use in state.claims} == {"team-gpu"}
     assert len({device.device for state in result.pods for use in state.claims for device in use.devices}) == 1
 
@@ -321,7 +302,7 @@ async def test_podgroup_without_claims_wakes_the_pods_that_waited_for_it() -> No
     group = "apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {name: team}\n"
     waits = "dra-extender.io/expect: waiting, dra-extender.io/expect-at-end: bound"
     result = await play(BASE + member("a", waits) + group + "spec: {schedulingPolicy: {basic: {}}}\n")
-    assert failed(result) == []
+    assert failures(result) == []
 
 
 async def test_podgroup_that_is_deleted_under_its_pods_stays_and_frees_nothing() -> None:
@@ -334,6 +315,6 @@ async def test_podgroup_that_is_deleted_under_its_pods_stays_and_frees_nothing()
     )
     late = late.replace("  schedulingGroup: {podGroupName: team}\n", "")
     result = await play(BASE + TEAM + bound + others + gone + late + member("a", "dra-extender.io/demo: delete"))
-    assert failed(result) == []
+    assert failures(result) == []
     effects = {step.subject: step.effect for step in result.steps}
     assert effects["PodGroup default/team"] is ApplyEffect.TERMINATING

@@ -28,10 +28,6 @@ class StoreWatch:
         self.unreadable: list[str] = []
         store.subscribe(self._note)
 
-    @property
-    def backlog(self) -> int:
-        return len(self._queue)
-
     def attach(self, sinks: Mapping[str, EventSink]) -> None:
         """List every object into its sink (keys are plural names, unknown ones stay empty), report synced, follow from here."""
         self._queue.clear()
