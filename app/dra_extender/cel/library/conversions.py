@@ -143,7 +143,5 @@ CONVERSION_FUNCTIONS: Final = (
     function("type", overload((_A,), type_of(_A), lambda value: TypeValue(type_name(value)))),
 )
 
-CONVERSIONS: Final = frozenset(
-    {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"},
-)
+CONVERSIONS: Final = frozenset({"duration", "timestamp", *(item.name for item in CONVERSION_FUNCTIONS)})
 """Functions that are evaluated at compile time if their argument is constant: `int('x')` is a compile error."""

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from dra_extender.cel.cost import COMPARISON_WORK, LIST_COST, ROUND_WORK, EvaluationFrame, Extra, elements_traversed
 from dra_extender.cel.errors import CelRuntimeError
-from dra_extender.cel.native.equality import Elements, contains_element, equal_or_false, first_index
+from dra_extender.cel.native.equality import contains_element, equal_or_false, first_index
 from dra_extender.cel.native.lists import (
     COPY,
+    Elements,
     adjacent_pairs,
     concatenated,
     distinct_by_hash,

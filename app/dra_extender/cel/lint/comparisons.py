@@ -13,8 +13,8 @@ from dra_extender.cel.syntax.printer import print_expression, text_literal
 from dra_extender.cel.values.quantity import is_quantity
 from dra_extender.cel.values.semver import SemverError, parse_lenient, parse_semver
 
-_ORDER: Final = frozenset({"<", "<=", ">", ">="})
-_EQUALITY: Final = frozenset({"==", "!="})
+_ORDER: Final = frozenset(name.strip("_") for name in ast.ORDERINGS)
+_EQUALITY: Final = frozenset(name.strip("_") for name in ast.EQUALITY)
 _PLAIN: Final = frozenset({AccessKind.TEXT, AccessKind.NUMBER})
 _QUANTITIES: Final = frozenset({AccessKind.CAPACITY, AccessKind.QUANTITY})
 _VERSION: Final = re.compile(r"v?[0-9]{1,9}(\.[0-9]{1,9}){0,2}([-+].{1,100})?")

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from dra_extender.cel.cost import COMPARISON_WORK, EvaluationFrame
 from dra_extender.cel.errors import CelRuntimeError
-from dra_extender.cel.native.lists import Elements as Elements
-from dra_extender.cel.native.lists import index_of, same_elements, types_of
+from dra_extender.cel.native.lists import Elements, index_of, same_elements, types_of
 from dra_extender.cel.native.strings import SAME
 from dra_extender.cel.values.integers import Uint
 from dra_extender.cel.values.named_formats import NamedFormat

@@ -57,8 +57,6 @@ NULL: Final = _primitive("null_type")
 DYN: Final = Type("dyn", "dyn", open=True)
 ANY: Final = Type("dyn", "any", open=True)
 """The type of attributes before 1.36: like dyn, except that loops do not run over it."""
-QUANTITY: Final = Type("opaque", "kubernetes.Quantity")
-SEMVER: Final = Type("opaque", "kubernetes.Semver")
 DEVICE: Final = Type("object", "kubernetes.DRADevice")
 DURATION: Final = Type("time", "duration")
 TIMESTAMP: Final = Type("time", "timestamp")
@@ -68,6 +66,8 @@ def opaque(name: str) -> Type:
     return Type("opaque", name)
 
 
+QUANTITY: Final = opaque("kubernetes.Quantity")
+SEMVER: Final = opaque("kubernetes.Semver")
 IP: Final = opaque("net.IP")
 CIDR: Final = opaque("net.CIDR")
 URL: Final = opaque("kubernetes.URL")

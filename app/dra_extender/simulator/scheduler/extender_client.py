@@ -21,18 +21,22 @@ class ExtenderFailure(Exception):  # noqa: N818 - it is the extender's failure, 
     """A call did not give a usable answer: the attempt ends with an error and the pod backs off."""
 
 
-class FilterReply(msgspec.Struct, frozen=True):
-    """Answer to filter: nodes that fit, and why each other one does not (unresolvable reasons win)."""
+class FilterReply(msgspec.Struct, frozen=True, rename="pascal"):
+    """Answer to filter: nodes that fit, and why each other one does not."""
 
-    nodes: tuple[str, ...]
-    reasons: dict[str, str]
-
-
-class _FilterReply(msgspec.Struct, frozen=True, rename="pascal"):
-    node_names: list[str] | None = None
+    node_names: tuple[str, ...] | None = None
     failed_nodes: dict[str, str] | None = None
     failed_and_unresolvable_nodes: dict[str, str] | None = None
     error: str = ""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return self.node_names or ()
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Return why nodes do not fit; unresolvable reasons win."""
+        return {**(self.failed_nodes or {}), **(self.failed_and_unresolvable_nodes or {})}
 
 
 class _Priority(msgspec.Struct, frozen=True, rename="pascal"):
@@ -56,17 +60,16 @@ class ExtenderClient:
         Raises:
             ExtenderFailure: no answer, an `Error`, or a node that was not asked about.
         """
-        reply = await self._call("filter", {"Pod": pod, "Nodes": None, "NodeNames": nodes}, _FilterReply)
+        body = {"Pod": pod, "Nodes": None, "NodeNames": nodes}
+        reply: FilterReply = await self._call("filter", body, FilterReply)
         if reply.error:
             raise ExtenderFailure(reply.error)
-        fitting = reply.node_names or []
-        for name in fitting:
+        for name in reply.nodes:
             if name not in nodes:
                 raise ExtenderFailure(
                     f'extender claims a filtered node "{name}" which is not found in the input node list'
                 )
-        reasons = {**(reply.failed_nodes or {}), **(reply.failed_and_unresolvable_nodes or {})}
-        return FilterReply(tuple(fitting), reasons)
+        return reply
 
     async def prioritize(self, pod: Json, nodes: list[str]) -> dict[str, int]:
         """Return scores of the nodes, 0 for those not mentioned; an error counts as no opinion, as kube-scheduler takes it."""
