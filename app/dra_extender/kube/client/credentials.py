@@ -10,16 +10,17 @@ from typing import Final
 
 import structlog
 import yaml
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException, load_kube_config_from_dict
-from kubernetes.aio.config.incluster_config import (
+
+from dra_extender.kube.client.kubeconfig import ACCOUNT_ITSELF, Impersonation, choose, login_errors, merged
+from dra_extender.kube.client.library import (
     SERVICE_CERT_FILENAME,
     SERVICE_HOST_ENV_NAME,
     SERVICE_TOKEN_FILENAME,
+    ConfigException,
+    Configuration,
     InClusterConfigLoader,
+    load_kube_config_from_dict,
 )
-
-from dra_extender.kube.client.kubeconfig import ACCOUNT_ITSELF, Impersonation, choose, login_errors, merged
 from dra_extender.kube.client.settings import KubeSettings, TlsOptions
 from dra_extender.scheduling.ports.cluster import Clock
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from kubernetes.aio.config.kube_config import ConfigNode, KubeConfigMerger
 
+from dra_extender.kube.client.library import ConfigNode, KubeConfigMerger
 from dra_extender.kube.client.settings import KubeSettings
 
 _LIBRARY: Final = "kubernetes.aio.config.kube_config"

@@ -11,7 +11,6 @@ from weakref import WeakSet
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.connector import Connection
-from kubernetes.aio.client.rest import RESTClientObject
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -27,6 +26,7 @@ from dra_extender.kube.client.errors import (
     read_status,
 )
 from dra_extender.kube.client.kubeconfig import Impersonation
+from dra_extender.kube.client.library import RESTClientObject
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import Clock
