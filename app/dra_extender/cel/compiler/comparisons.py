@@ -10,28 +10,34 @@ from dra_extender.cel.values.values import NUMBERS, size_of
 
 _SHORT: Final = 10
 _NUMERIC: Final = NUMBERS | {bool}
+_CONSTANTS: Final = _NUMERIC | {str}
 
 
 def compile_equality(left: CompiledPart, right: CompiledPart, *, negated: bool) -> CompiledPart:
     cost = 1 + left.cost + right.cost
     operand, folded = (right, left) if left.folded else (left, right)
     value = folded.value
-    if not folded.folded or operand.folded or not (value if isinstance(value, str) else type(value) in _NUMERIC):
+    if not folded.folded or operand.folded or type(value) not in _CONSTANTS:
         return CompiledPart(evaluate=_equals(left.evaluate, right.evaluate, negated=negated), cost=cost)
     evaluate = _equals_constant(operand.evaluate, value, negated=negated, swapped=left.folded)
     return CompiledPart(evaluate=evaluate, cost=cost)
 
 
 def _equals_constant(operand: EvaluatePart, constant: Any, *, negated: bool, swapped: bool) -> EvaluatePart:
-    """Compare with a number or a text that is not empty, as most conditions do; faster than `_equals`."""
+    """Compare with a number or a text, as most conditions do; faster than `_equals`."""
     kind = type(constant)
-    length = len(constant) if kind is str else 0
+    length = len(constant) if kind is str else 1
 
     def evaluate(frame: EvaluationFrame) -> bool:
-        value = operand(frame)
+        try:
+            value = operand(frame)
+        except CelRuntimeError as error:
+            if not length and not isinstance(error, CelCostError):
+                frame.cost -= 1
+            raise
         if type(value) is not kind:
             return _compare(frame, constant, value, negated) if swapped else _compare(frame, value, constant, negated)
-        if length:
+        if kind is str:
             shorter = len(value)
             if shorter > length:  # noqa: PLR1730 - min() is slower
                 shorter = length
