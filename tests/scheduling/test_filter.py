@@ -183,8 +183,7 @@ def two_nodes(trouble: str) -> InMemoryExtender:
 
 
 def claim(world: InMemoryExtender, **body: object) -> None:
-    request = {"name": "req", "exactly": {"deviceClassName": "gpu", **body}}
-    world.create(StoredKind.CLAIM, {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}})
+    world.add_claim_of("c", {"name": "req", "exactly": {"deviceClassName": "gpu", **body}})
     world.add_pod("p", "c")
 
 

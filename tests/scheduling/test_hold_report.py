@@ -5,7 +5,6 @@ import pytest
 from dra_extender.model.metadata import encoded_moment
 from dra_extender.scheduling import hold_report
 from dra_extender.scheduling.hold_report import FORMAT
-from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.gangs import GangExtender
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
@@ -33,9 +32,8 @@ async def test_report_has_what_is_held_where_for_whom_and_until_when() -> None:
 async def test_parameters_for_drivers_stay_in_the_service() -> None:
     world = InMemoryExtender().furnish(n0=1)
     opaque = {"driver": DRIVER, "parameters": {"password": PLANTED}}
-    requests = [{"name": "req", "exactly": {"deviceClassName": "gpu"}}]
-    spec = {"devices": {"requests": requests, "config": [{"opaque": opaque}]}}
-    world.create(StoredKind.CLAIM, {"metadata": {"name": "c1"}, "spec": spec})
+    request = {"name": "req", "exactly": {"deviceClassName": "gpu"}}
+    world.add_claim_of("c1", request, config=[{"opaque": opaque}])
     world.add_pod("p1", "c1")
     await world.filter("p1", "n0")
     report = world.extender.hold_reporter.report(leads=True)

@@ -206,8 +206,7 @@ async def test_pod_that_cannot_get_the_device_delays_nothing(harmless: Callable[
 def as_alternative(world: InMemoryExtender) -> None:
     world.device_class("nic", 'device.driver == "nic.example.com"')
     alternatives = [{"name": name, "deviceClassName": name, "count": 1} for name in ("nic", "gpu")]
-    spec = {"devices": {"requests": [{"name": "req", "firstAvailable": alternatives}]}}
-    world.create(StoredKind.CLAIM, {"metadata": {"name": "theirs"}, "spec": spec})
+    world.add_claim_of("theirs", {"name": "req", "firstAvailable": alternatives})
     their_pod(world)
 
 

@@ -31,7 +31,7 @@ def large_claim(world: InMemoryExtender, name: str) -> FoundClaim:
     """A claim with as many requests and alternatives as the API server stores."""
     alternatives = [{"name": f"a{place}", "deviceClassName": "gpu", "count": 1} for place in range(8)]
     wishes: list[Json] = [{"name": f"r{place}", "firstAvailable": alternatives} for place in range(32)]
-    world.create(StoredKind.CLAIM, {"metadata": {"name": name}, "spec": {"devices": {"requests": wishes}}})
+    world.add_claim_of(name, *wishes)
     record = world.known_claim(name)
     return FoundClaim(name, record, ConsumerReference(resource="pods", name="p", uid="u"))
 

@@ -74,16 +74,10 @@ class Preserving(InMemoryExtender):
 
         `part`: the share of each device; 0: whole devices.
         """
-        body: Json = {"deviceClassName": device_class, "count": count}
-        if part:
-            body["capacity"] = {"requests": {"part": str(part)}}
-        claim = {"devices": {"requests": [{"name": "gpu", "exactly": body}]}}
-        self.create(StoredKind.CLAIM, {"metadata": {"name": name, "namespace": "default"}, "spec": claim})
-        container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
-        spec = {"containers": [container], "resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
-        if node is not None:
-            spec["nodeName"] = node
-        self.create(StoredKind.POD, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+        capacity: Json = {"capacity": {"requests": {"part": str(part)}}} if part else {}
+        self.add_claim(name, count=count, class_name=device_class, **capacity)
+        where = {} if node is None else {"nodeName": node}
+        self.add_pod(name, name, resources={"cpu": cpu, "memory": "1Gi"}, **where)
         return self.known_pod(name)
 
     async def place(self, name: str) -> tuple[str, str]:
@@ -302,10 +296,7 @@ async def test_a_pod_without_devices_leaves_cpu_to_free_devices() -> None:
     await world.fill(("a", 8, 1))
     (used,) = {record.holdings[0].pool for record in world.ledger.claims.records()}
     world.extender.learn_expected()
-    container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": "4", "memory": "1Gi"}}}
-    world.create(
-        StoredKind.POD, {"metadata": {"name": "plain", "namespace": "default"}, "spec": {"containers": [container]}}
-    )
+    world.add_pod("plain", resources={"cpu": "4", "memory": "1Gi"})
     plain = world.known_pod("plain")
     scores = dict(await world.extender.prioritize(plain, ["taken", "free"]))
     assert scores == {used: 10, ({"taken", "free"} - {used}).pop(): 5}

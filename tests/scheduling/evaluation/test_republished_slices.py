@@ -38,8 +38,7 @@ async def test_every_earlier_version_of_a_slice_is_let_go(placement: PlacementPo
     world.device_class("failing", f"{ATTRIBUTES}.missing == 1")
     world.node("n1", cpu="8", memory="8Gi")
     for name, request in REQUESTS.items():
-        claim: Json = {"devices": {"requests": [{"name": "r", **request}]}}
-        world.create(StoredKind.CLAIM, {"metadata": {"name": name, "namespace": "default"}, "spec": claim})
+        world.add_claim_of(name, {"name": "r", **request})
         world.add_pod(name, name)
     for generation in range(1, 5):
         devices: list[Json] = [

@@ -28,22 +28,11 @@ class Tenants(InMemoryExtender):
     def __init__(self, nodes: int = NODES, devices: int = DEVICES, options: Options | None = None) -> None:
         super().__init__(options)
         self.names = [f"n{index}" for index in range(nodes)]
-        for name in self.names:
-            self.node(name)
-            self.gpus(name, devices)
-        self.device_class()
+        self.furnish(**dict.fromkeys(self.names, devices))
 
     def make(self, namespace: str, name: str, count: int = 1, **spec: Any) -> Pod:
-        body: Json = {"deviceClassName": "gpu", "count": count}
-        claim = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
-        self.create(StoredKind.CLAIM, {"metadata": {"name": name, "namespace": namespace}, "spec": claim})
-        pod = {
-            "schedulerName": "dra-extender-scheduler",
-            "containers": [{"name": "main", "image": "pause"}],
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
-            **spec,
-        }
-        return pod_from(self.create(StoredKind.POD, {"metadata": {"name": name, "namespace": namespace}, "spec": pod}))
+        self.add_claim(name, count=count, namespace=namespace)
+        return pod_from(self.add_pod(name, name, namespace=namespace, **spec))
 
     async def ask(self, pod: Pod) -> Sequence[str] | None:
         """The nodes that the pod is offered; None for the answer that it shall be asked about later."""

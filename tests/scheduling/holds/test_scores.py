@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from dra_extender.scheduling.evaluation.scoring import placed_claims
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
-from dra_extender.simulator.apiserver.objects import Json, StoredKind
+from dra_extender.simulator.apiserver.objects import Json
 
 from tests.support.allocator.building import preferring
 from tests.support.model.reading import pod_from
@@ -31,8 +31,7 @@ def add_pod(world: InMemoryExtender, name: str, models: Sequence[str]) -> None:
         {"name": each, "deviceClassName": "gpu", "selectors": [{"cel": {"expression": selector(each)}}], "count": 1}
         for each in models
     ]
-    spec = {"devices": {"requests": [{"name": "req", "firstAvailable": alternatives}]}}
-    world.create(StoredKind.CLAIM, {"metadata": {"name": name}, "spec": spec})
+    world.add_claim_of(name, {"name": "req", "firstAvailable": alternatives})
     world.add_pod(name, name)
 
 
@@ -117,10 +116,8 @@ def world_with_roots(**options: Any) -> InMemoryExtender:
                 for index, (root, side) in enumerate(zip(roots, sides, strict=True))
             ],
         )
-    body = {"deviceClassName": "gpu", "count": 2}
-    config = [preferring(f"{DRIVER}/root", f"{DRIVER}/side")]
-    spec = {"devices": {"requests": [{"name": "req", "exactly": body}], "config": config}}
-    world.create(StoredKind.CLAIM, {"metadata": {"name": "p1"}, "spec": spec})
+    request = {"name": "req", "exactly": {"deviceClassName": "gpu", "count": 2}}
+    world.add_claim_of("p1", request, config=[preferring(f"{DRIVER}/root", f"{DRIVER}/side")])
     world.add_pod("p1", "p1")
     return world
 

@@ -77,7 +77,7 @@ async def test_explaining_a_hostile_claim_takes_a_small_share_and_says_where_it_
         }
         for number in range(8)
     ]
-    world.create(StoredKind.CLAIM, {"metadata": {"name": "c1"}, "spec": {"devices": {"requests": requests}}})
+    world.add_claim_of("c1", *requests)
     world.add_pod("p1", "c1")
     frames: list[EvaluationFrame] = []
     begin = Evaluation.__init__
@@ -117,7 +117,7 @@ async def test_only_the_request_that_was_refused_is_explained_and_on_a_bounded_n
         }
         for name in ("first", "second")
     ]
-    world.create(StoredKind.CLAIM, {"metadata": {"name": "c1"}, "spec": {"devices": {"requests": wanted}}})
+    world.add_claim_of("c1", *wanted)
     world.add_pod("p1", "c1")
     explained: list[str] = []
     prepare = ExplainableExpression.__init__
@@ -152,7 +152,7 @@ def _many_reasons(nodes: int, claim: str = "c1", prefix: str = "r") -> InMemoryE
         }
         for kind, name in enumerate(names)
     ]
-    world.create(StoredKind.CLAIM, {"metadata": {"name": claim}, "spec": {"devices": {"requests": requests}}})
+    world.add_claim_of(claim, *requests)
     world.add_pod("p1", claim)
     return world
 

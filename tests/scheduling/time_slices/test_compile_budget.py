@@ -17,7 +17,6 @@ from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
@@ -42,7 +41,7 @@ def _claim(world: InMemoryExtender, selectors: int) -> Sequence[FoundClaim]:
         }
         for index in range(selectors // 4)
     ]
-    world.create(StoredKind.CLAIM, {"metadata": {"name": "large"}, "spec": {"devices": {"requests": requests}}})
+    world.add_claim_of("large", *requests)
     record = world.known_claim("large")
     return (FoundClaim("large", record, ConsumerReference(resource="pods", name="p", uid="u")),)
 
@@ -112,18 +111,14 @@ async def test_what_is_kept_of_hostile_claims_is_bounded_and_leaves_the_demands_
     searching = _searching(world)
     victims = []
     for number in range(20):
-        body = {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": f"device.driver == 'd{number}'"}}]}
-        spec = {"devices": {"requests": [{"name": "r", "exactly": body}]}}
-        world.create(StoredKind.CLAIM, {"metadata": {"name": f"c{number}", "namespace": "victim"}, "spec": spec})
+        world.add_claim(f"c{number}", selector=f"device.driver == 'd{number}'", namespace="victim")
         record = world.ledger.claims.by_key("victim", f"c{number}")
         assert record is not None
         victims.append((FoundClaim("c", record, ConsumerReference(resource="pods", name="p", uid="u")),))
     demands = [searching.demand(each) for each in victims]
     # The caches are full after 30.
     for number in range(40):
-        body = {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": _selector(number)}}]}
-        spec = {"devices": {"requests": [{"name": "r", "exactly": body}]}}
-        world.create(StoredKind.CLAIM, {"metadata": {"name": f"h{number}"}, "spec": spec})
+        world.add_claim(f"h{number}", selector=_selector(number))
         record = world.known_claim(f"h{number}")
         searching.demand((FoundClaim("c", record, ConsumerReference(resource="pods", name="p", uid="u")),))
         assert searching.held < Options().selector_cache_bytes

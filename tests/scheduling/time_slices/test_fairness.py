@@ -76,14 +76,8 @@ class Neighbours(InMemoryExtender):
         return self._pod(f"v{number}", "victim", {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]})
 
     def _pod(self, name: str, namespace: str, devices: dict[str, Any]) -> str:
-        meta = {"name": name, "namespace": namespace}
-        self.create(StoredKind.CLAIM, {"metadata": meta, "spec": {"devices": devices}})
-        spec = {
-            "schedulerName": "dra-extender-scheduler",
-            "containers": [{"name": "main", "image": "pause"}],
-            "resourceClaims": [{"name": name, "resourceClaimName": name}],
-        }
-        self.create(StoredKind.POD, {"metadata": meta, "spec": spec})
+        self.add_claim_of(name, *devices.pop("requests"), namespace=namespace, **devices)
+        self.add_pod(name, name, namespace=namespace)
         return f"{namespace}/{name}"
 
     async def ask(self, key: str, *nodes: str) -> FilterResponse | RetryableError:

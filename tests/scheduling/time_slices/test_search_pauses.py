@@ -39,9 +39,7 @@ async def paused(world: InMemoryExtender, call: asyncio.Task[Any]) -> None:
 
 def taken(world: InMemoryExtender, name: str, node: str, devices: Iterable[str]) -> None:
     """Another writer allocates these devices to a claim of its own."""
-    meta = {"name": name, "namespace": "other"}
-    spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
-    raw = world.create(StoredKind.CLAIM, {"metadata": meta, "spec": spec})
+    raw = world.add_claim_of(name, {"name": "r", "exactly": {"deviceClassName": "gpu"}}, namespace="other")
     results = [{"request": "r", "driver": DRIVER, "pool": node, "device": device} for device in devices]
     raw["status"] = {"allocation": {"devices": {"results": results}}}
     world.cluster.store.update_status(StoredKind.CLAIM, raw)

@@ -27,12 +27,7 @@ class InTreeScheduler:
     def add_pod(self, name: str) -> None:
         """Create a pod of this scheduler with a claim of the same name, and place it when the set lets it."""
         self._world.add_claim(name)
-        spec = {
-            "schedulerName": "default-scheduler",
-            "containers": [{"name": "main", "image": "pause"}],
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
-        }
-        self._world.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
+        self._world.add_pod(name, name, schedulerName="default-scheduler")
         self._waiting.append(name)
 
     def withdraw(self, name: str) -> None:

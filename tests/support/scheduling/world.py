@@ -170,15 +170,33 @@ class InMemoryExtender:
         )
 
     def add_claim(
-        self, name: str, *, count: int = 1, selector: str = "", class_name: str = "gpu", **request: Any
+        self,
+        name: str,
+        *,
+        count: int = 1,
+        selector: str = "",
+        class_name: str = "gpu",
+        namespace: str = "default",
+        **request: Any,
     ) -> None:
         body: Json = {"deviceClassName": class_name, "count": count, **request}
         if selector:
             body["selectors"] = [{"cel": {"expression": selector}}]
-        spec = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
-        self.create(StoredKind.CLAIM, {"metadata": {"name": name}, "spec": spec})
+        self.add_claim_of(name, {"name": "req", "exactly": body}, namespace=namespace)
 
-    def add_pod(self, name: str, *claims: str, resources: Mapping[str, str] | None = None, **fields: Any) -> None:
+    def add_claim_of(self, name: str, *requests: Json, namespace: str = "default", **devices: Any) -> Json:
+        """Create a claim with these requests, and what else `devices` has of its spec."""
+        spec = {"devices": {"requests": list(requests), **devices}}
+        return self.create(StoredKind.CLAIM, {"metadata": {"name": name, "namespace": namespace}, "spec": spec})
+
+    def add_pod(
+        self,
+        name: str,
+        *claims: str,
+        namespace: str = "default",
+        resources: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> Json:
         """Create a pod that uses these claims; `fields` of its spec replace others."""
         container: Json = {"name": "main", "image": "pause", "resources": {"requests": dict(resources or {})}}
         spec = {
@@ -186,7 +204,8 @@ class InMemoryExtender:
             "containers": [container],
             "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
         }
-        self.create(StoredKind.POD, {"metadata": {"name": name}, "spec": {**spec, **fields}})
+        metadata = {"name": name, "namespace": namespace}
+        return self.create(StoredKind.POD, {"metadata": metadata, "spec": {**spec, **fields}})
 
     def add_member(self, group: str, name: str, *claims: str, **fields: Any) -> None:
         """Create a pod of the PodGroup."""
