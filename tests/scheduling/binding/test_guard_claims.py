@@ -13,10 +13,9 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options, YieldPolicy
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
-from tests.controlplane.waiting import wait_for
 from tests.support.audit.raw_objects import audit
 from tests.support.scheduling.world import CONDITIONS, DRIVER, InMemoryExtender
-from tests.support.turns import turns
+from tests.support.turns import turns, until
 
 OURS = "dra-extender"
 GPU = (DRIVER, "n1", "gpu-0")
@@ -75,21 +74,9 @@ async def yielding(world: InMemoryExtender) -> None:
 
 async def guarded(world: InMemoryExtender) -> Json:
     """The one guard claim, when it is allocated."""
-
-    async def allocated() -> bool:
-        return any("allocation" in each.get("status", {}) for each in guards(world))
-
-    await wait_for(allocated, 60, "the guard claim is allocated")
+    await until(lambda: any("allocation" in each.get("status", {}) for each in guards(world)))
     (guard,) = guards(world)
     return guard
-
-
-async def unguarded(world: InMemoryExtender) -> None:
-
-    async def gone() -> bool:
-        return not guards(world)
-
-    await wait_for(gone, 60, "the guard claim is gone")
 
 
 async def test_device_that_ours_gives_up_is_guarded_until_the_foreign_allocation_ends() -> None:
@@ -107,7 +94,7 @@ async def test_device_that_ours_gives_up_is_guarded_until_the_foreign_allocation
         others = [each for each in claims if each.metadata.namespace != OURS]
         assert audit(claims, (), (), (), guard_namespace=OURS) == audit(others, (), (), ())
         world.delete(StoredKind.CLAIM, "foreign")
-        await unguarded(world)
+        await until(lambda: not guards(world))
 
 
 async def test_ours_is_kept_and_used_where_it_is_to_wait_for_the_end_of_the_foreign_allocation() -> None:

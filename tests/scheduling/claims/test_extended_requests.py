@@ -55,42 +55,55 @@ def test_a_request_names_container_and_place_among_all_requests_of_the_container
     assert found[1] == (("b", GPU, "container-1-request-1"), ("b", NIC, "container-1-request-2"))
 
 
-def test_containers_that_run_side_by_side_have_devices_of_their_own() -> None:
-    found = asked([("a", {GPU: "1"}), ("b", {GPU: "3"})])
-    assert counts(found) == {"container-0-request-0": 1, "container-1-request-0": 3}
-    assert uses(found) == [("a", "container-0-request-0"), ("b", "container-1-request-0")]
-
-
-def test_an_init_container_uses_devices_of_later_containers() -> None:
-    found = asked([("main", {GPU: "2"})], init=[("first", {GPU: "1"})])
-    assert counts(found) == {"container-1-request-0": 2}
-    assert uses(found) == [("main", "container-1-request-0"), ("first", "container-1-request-0")]
-
-
-def test_an_init_container_that_needs_more_has_the_rest_of_its_own() -> None:
-    found = asked([("main", {GPU: "1"})], init=[("first", {GPU: "3"})])
-    assert counts(found) == {"container-0-request-0": 2, "container-1-request-0": 1}
-    assert uses(found) == [
-        ("main", "container-1-request-0"),
-        ("first", "container-1-request-0"),
-        ("first", "container-0-request-0"),
-    ]
-
-
-def test_init_containers_share_the_largest_of_their_own_requests() -> None:
-    found = asked([("main", {})], init=[("a", {GPU: "1"}), ("b", {GPU: "4"}), ("c", {GPU: "4"})])
-    assert counts(found) == {"container-1-request-0": 4}
-    assert uses(found) == [(name, "container-1-request-0") for name in ("a", "b", "c")]
-
-
-def test_a_sidecar_has_devices_of_its_own_which_only_init_containers_before_it_use() -> None:
-    found = asked([("main", {})], init=[("a", {GPU: "1"}), ("side", {GPU: "1"}), ("z", {GPU: "1"})], sidecars=("side",))
-    assert counts(found) == {"container-1-request-0": 1, "container-2-request-0": 1}
-    assert uses(found) == [
-        ("side", "container-1-request-0"),
-        ("a", "container-1-request-0"),
-        ("z", "container-2-request-0"),
-    ]
+@pytest.mark.parametrize(
+    ("main", "init", "counted", "used"),
+    [
+        pytest.param(
+            [("a", {GPU: "1"}), ("b", {GPU: "3"})],
+            [],
+            {"container-0-request-0": 1, "container-1-request-0": 3},
+            [("a", "container-0-request-0"), ("b", "container-1-request-0")],
+            id="containers-side-by-side-have-devices-of-their-own",
+        ),
+        pytest.param(
+            [("main", {GPU: "2"})],
+            [("first", {GPU: "1"})],
+            {"container-1-request-0": 2},
+            [("main", "container-1-request-0"), ("first", "container-1-request-0")],
+            id="an-init-container-uses-devices-of-later-containers",
+        ),
+        pytest.param(
+            [("main", {GPU: "1"})],
+            [("first", {GPU: "3"})],
+            {"container-0-request-0": 2, "container-1-request-0": 1},
+            [
+                ("main", "container-1-request-0"),
+                ("first", "container-1-request-0"),
+                ("first", "container-0-request-0"),
+            ],
+            id="an-init-container-that-needs-more-has-the-rest-of-its-own",
+        ),
+        pytest.param(
+            [("main", {})],
+            [("a", {GPU: "1"}), ("b", {GPU: "4"}), ("c", {GPU: "4"})],
+            {"container-1-request-0": 4},
+            [(name, "container-1-request-0") for name in ("a", "b", "c")],
+            id="init-containers-share-the-largest-of-their-own-requests",
+        ),
+        pytest.param(
+            [("main", {})],
+            [("a", {GPU: "1"}), ("side", {GPU: "1"}), ("z", {GPU: "1"})],
+            {"container-1-request-0": 1, "container-2-request-0": 1},
+            [("side", "container-1-request-0"), ("a", "container-1-request-0"), ("z", "container-2-request-0")],
+            id="only-init-containers-before-a-sidecar-use-its-devices",
+        ),
+    ],
+)
+def test_containers_use_requests_as_upstream_has_it(
+    main: list[Container], init: list[Container], counted: dict[str, int], used: list[tuple[str, str]]
+) -> None:
+    found = asked(main, init, sidecars=("side",))
+    assert (counts(found), uses(found)) == (counted, used)
 
 
 def test_requests_are_sorted_as_text_and_mappings_by_resource() -> None:

@@ -1,5 +1,6 @@
 """A claim that is deleted while its pod runs: its devices go to nobody before the pod has ended, and people hear of it."""
 
+import pytest
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.events import AllocationObserved
 from dra_extender.scheduling.binding.conflicts import find_conflicting_claims
@@ -27,30 +28,20 @@ def strip_and_delete(world: InMemoryExtender, claim: str) -> None:
     world.delete(StoredKind.CLAIM, claim)
 
 
-async def metric(world: InMemoryExtender, name: str) -> float | None:
-    await world.metrics.render()
-    return world.metrics.registry.get_sample_value(f"dra_extender_{name}")
-
-
-async def test_device_of_a_deleted_claim_goes_to_nobody_before_its_pod_is_gone() -> None:
+@pytest.mark.parametrize("end", ["gone", "over"])
+async def test_device_of_a_deleted_claim_goes_to_nobody_before_its_pod_has_ended(end: str) -> None:
     world = await running()
     strip_and_delete(world, "first")
     assert (await world.filter("second", "n1")).fitting == ()
-
-    world.delete(StoredKind.POD, "first")
-
-    assert (await world.filter("second", "n1")).fitting == ("n1",)
-
-
-async def test_device_of_a_deleted_claim_is_free_when_its_pod_is_over() -> None:
-    world = await running()
-    strip_and_delete(world, "first")
     mark = world.ledger.changes.devices
 
-    raw = world.pod("first")
-    raw["status"] = {**raw.get("status", {}), "phase": "Succeeded"}
-    world.cluster.store.update_status(StoredKind.POD, raw)
-    world.sync()
+    if end == "gone":
+        world.delete(StoredKind.POD, "first")
+    else:
+        raw = world.pod("first")
+        raw["status"] = {**raw.get("status", {}), "phase": "Succeeded"}
+        world.cluster.store.update_status(StoredKind.POD, raw)
+        world.sync()
 
     assert world.ledger.changes.devices > mark
     assert (await world.filter("second", "n1")).fitting == ("n1",)
@@ -75,10 +66,10 @@ async def test_people_hear_of_it_by_an_event_on_the_pod_and_metrics() -> None:
     assert len(told) == 1
     assert "ResourceClaim default/first was deleted while this pod uses its devices" in told[0].message
     assert "gpu.example.com/n1/gpu-0" in told[0].message
-    assert await metric(world, "orphaned_allocations") == 1
-    assert await metric(world, "claims_deleted_in_use_total") == 1
+    assert await world.metric("dra_extender_orphaned_allocations") == 1
+    assert await world.metric("dra_extender_claims_deleted_in_use_total") == 1
     world.delete(StoredKind.POD, "first")
-    assert await metric(world, "orphaned_allocations") == 0
+    assert await world.metric("dra_extender_orphaned_allocations") == 0
 
 
 async def test_new_leader_reports_what_it_saw_as_a_standby() -> None:
@@ -115,13 +106,8 @@ async def test_allocation_of_another_writer_on_the_same_device_is_reported() -> 
     world = await running()
     await world.extender.start()
     strip_and_delete(world, "first")
-    allocation = {
-        "devices": {"results": [{"request": "req", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}]}
-    }
-    raw = world.claim("second")
-    raw["status"] = {"allocation": allocation}
     record = world.ledger.claims.orphans.of_pod(world.uid("first"))[0].record
-    world.cluster.store.update_status(StoredKind.CLAIM, raw)
+    world.allocate("second", "gpu-0")
     seen: list[ClaimRecord] = []
     world.ledger.events.subscribe(AllocationObserved, lambda event: seen.append(event.record))
     world.sync()

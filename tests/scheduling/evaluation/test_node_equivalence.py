@@ -393,9 +393,16 @@ def test_a_pool_of_several_nodes_that_changes_makes_another_class() -> None:
     assert len({before, changed, taken}) == 3
 
 
-def test_a_node_with_compatible_only_with_is_equivalent_to_no_other() -> None:
+@pytest.mark.parametrize(
+    "published",
+    [
+        pytest.param(("n0", "own", 4), id="compatible-only-with"),
+        pytest.param(("choosy", "own", 7), id="devices-choose-nodes"),
+    ],
+)
+def test_a_node_with_such_devices_is_equivalent_to_no_other(published: tuple[str, str, int]) -> None:
     cached = CachedSearch()
-    cached.apply(("slice", "n0", "own", 4, 1))
+    cached.apply(("slice", *published, 1))
     assert cached.classes("n0") == [None]
 
 
@@ -506,9 +513,3 @@ def test_a_node_that_shares_a_pool_in_part_is_equivalent_to_no_other() -> None:
     assert cached.classes("n0") != [None]
     cached.apply(("slice", "n1", "common", 1, 1))
     assert cached.classes("n0", "n1") == [None, None]
-
-
-def test_devices_that_choose_nodes_make_a_node_equivalent_to_no_other() -> None:
-    cached = CachedSearch()
-    cached.apply(("slice", "choosy", "own", 7, 1))
-    assert cached.classes("n0") == [None]

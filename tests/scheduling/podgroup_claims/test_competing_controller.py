@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from dra_extender.scheduling.ports.cluster import ConflictError
-from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController, create_claim
 
 from tests.support.scheduling.grouped import GROUP
@@ -30,10 +30,17 @@ def note(world: ClaimMakingExtender) -> str:
     return world.extender.group_claims.notes().get("group-claims", "")
 
 
+def tell(world: ClaimMakingExtender, pod: str, claim: str) -> None:
+    """Somebody records the claim in the status of the pod."""
+    statuses = [{"name": "gpu", "resourceClaimName": claim}]
+    world.cluster.store.edit_unchecked(
+        Key(StoredKind.POD, "default", pod),
+        lambda raw: raw.setdefault("status", {}).update(resourceClaimStatuses=statuses),
+    )
+
+
 async def refused(world: ClaimMakingExtender) -> float:
-    lines = (await world.metrics.render()).decode().splitlines()
-    (value,) = (line.split()[1] for line in lines if line.startswith("dra_extender_group_claims_refused "))
-    return float(value)
+    return await world.metric("dra_extender_group_claims_refused")
 
 
 async def test_a_claim_that_another_one_makes_within_the_grace_ends_the_work() -> None:
@@ -52,9 +59,7 @@ async def test_once_stopped_it_makes_nothing_more_in_later_terms_either() -> Non
     manage_with_gate(world)
     await world.work()
     await world.extender.group_claims.stop()
-    world.create(
-        StoredKind.POD_GROUP, {"metadata": {"name": "next", "namespace": "default"}, "spec": {"resourceClaims": [GPU]}}
-    )
+    another_group(world)
     await asyncio.wait_for(world.extender.group_claims.keep_reconciling(), 60)
     world.clock.seconds += 100
     assert world.made("gpu", "next") == []
@@ -76,8 +81,7 @@ async def test_claims_that_another_one_made_before_the_term_are_used_and_say_not
 
 async def test_a_claim_that_was_made_before_and_not_recorded_is_recorded() -> None:
     world = a_world()
-    group = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))
-    theirs = create_claim(world.cluster.store, StoredKind.POD_GROUP, group, ENTRY)
+    theirs = claim_for(world)
     world.restart()
     await world.work()
     assert world.recorded(StoredKind.POD_GROUP, GROUP) == {"gpu": theirs}
@@ -91,11 +95,7 @@ async def test_a_late_member_that_another_one_tells_of_the_claim_ends_the_work()
     world.member("late", GPU)
     world.extender.group_claims.sweep()
     await world.extender.group_claims.reconcile_due()
-
-    def tell(pod: Json) -> None:
-        pod.setdefault("status", {})["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": claim}]
-
-    world.cluster.store.edit_unchecked(Key(StoredKind.POD, "default", "late"), tell)
+    tell(world, "late", claim)
     await world.work()
     assert note(world).startswith(f"{STOPPED}the status of pod default/late, a member of PodGroup {GROUP}; ")
 
@@ -108,11 +108,7 @@ async def test_a_member_that_the_leader_before_us_told_last_is_no_sign_of_anothe
     world.restart()
     world.extender.group_claims.sweep()
     await world.extender.group_claims.reconcile_due()
-
-    def tell(pod: Json) -> None:
-        pod.setdefault("status", {})["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": claim}]
-
-    world.cluster.store.edit_unchecked(Key(StoredKind.POD, "default", "late"), tell)
+    tell(world, "late", claim)
     await world.work()
     assert note(world) == ""
 
@@ -121,8 +117,7 @@ async def test_our_claim_is_withdrawn_if_another_one_comes_beside_it_before_anyb
     world = a_world()
     await world.work(GRACE + 0.5)
     (ours,) = world.made("gpu")
-    group = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))
-    theirs = create_claim(world.cluster.store, StoredKind.POD_GROUP, group, ENTRY)
+    theirs = claim_for(world)
     await world.work(1.0)
     assert ours != theirs
     assert world.made("gpu") == [theirs]
@@ -131,8 +126,7 @@ async def test_our_claim_is_withdrawn_if_another_one_comes_beside_it_before_anyb
 
 def claim_for(world: ClaimMakingExtender, name: str = GROUP) -> str:
     """What a user who may write claims can do: one that says of itself that it is made for an entry of his PodGroup."""
-    group = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", name))
-    made: str = create_claim(world.cluster.store, StoredKind.POD_GROUP, group, ENTRY)
+    made: str = create_claim(world.cluster.store, StoredKind.POD_GROUP, world.stored_group(name), ENTRY)
     return made
 
 

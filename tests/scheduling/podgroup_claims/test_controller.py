@@ -53,7 +53,7 @@ async def test_the_claim_is_what_the_template_says_and_the_groups() -> None:
     world.cluster.store.edit_unchecked(Key(StoredKind.TEMPLATE, "default", "template"), label)
     await world.work()
     claim = world.claim(world.made("gpu")[0])
-    group = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))
+    group = world.stored_group()
     assert claim["metadata"]["labels"] == {"team": "blue"}
     assert claim["metadata"]["annotations"] == {"note": "x", ENTRY_ANNOTATION: "gpu"}
     assert claim["metadata"]["ownerReferences"] == [
@@ -162,7 +162,7 @@ async def test_a_watch_that_is_behind_ends_no_reservation_of_a_group_that_exists
     await world.bound("p0")
     world.cluster.store.delete(Key(StoredKind.POD, "default", "p0"))
     world.sync()
-    group = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))["metadata"]
+    group = world.stored_group()["metadata"]
     assert world.ledger.pod_groups.drop("default", GROUP, group["uid"]) is not None
     await pass_by(world, RECLAIM_GRACE)
     assert await reclaimed(world, "group_gone", "changed") == 1
@@ -294,20 +294,14 @@ async def test_a_protected_group_goes_once_no_pod_of_it_is_active() -> None:
     world.edit_group(lambda group: group["metadata"].update(finalizers=["example.com/other", PROTECTION_FINALIZER]))
     world.delete(StoredKind.POD_GROUP, GROUP)
     await world.work()
-    assert (
-        PROTECTION_FINALIZER
-        in world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))["metadata"]["finalizers"]
-    )
+    assert PROTECTION_FINALIZER in world.stored_group()["metadata"]["finalizers"]
     world.cluster.store.edit_unchecked(
         Key(StoredKind.POD, "default", "p0"), lambda pod: pod["status"].update(phase="Succeeded")
     )
     await world.work(GRACE - 0.5)
-    assert (
-        PROTECTION_FINALIZER
-        in world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))["metadata"]["finalizers"]
-    )
+    assert PROTECTION_FINALIZER in world.stored_group()["metadata"]["finalizers"]
     await world.work(2.0)
-    left = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))["metadata"]["finalizers"]
+    left = world.stored_group()["metadata"]["finalizers"]
     assert left == ["example.com/other"]
 
 
@@ -363,7 +357,7 @@ async def test_a_stop_during_a_plan_ends_the_work_without_a_further_write() -> N
     create_claim(
         store,
         StoredKind.POD_GROUP,
-        store.get(Key(StoredKind.POD_GROUP, "default", GROUP)),
+        world.stored_group(),
         ENTRY,
     )
     world.sync()

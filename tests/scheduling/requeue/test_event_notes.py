@@ -8,25 +8,27 @@ from dra_extender.scheduling.evaluation.result import MOST_REASONS
 from dra_extender.scheduling.ports.cluster import NOTE_BYTES
 from dra_extender.simulator.apiserver.objects import StoredKind
 
+from tests.controlplane.objects import request
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 TYPE = f'device.attributes["{DRIVER}"].type == "H100"'
 
 
 def _cluster() -> InMemoryExtender:
+    """Devices on two nodes, and pod p1 with a claim that none of them suits."""
     world = InMemoryExtender()
     world.device_class()
     for node in ("n1", "n2"):
         world.node(node)
         devices = [{"name": f"gpu-{index}", "attributes": {"type": {"string": "A100"}}} for index in range(2)]
         world.slice(node, devices)
+    world.add_claim("c1", selector=TYPE)
+    world.add_pod("p1", "c1")
     return world
 
 
 async def test_the_values_a_selector_compared_are_said() -> None:
     world = _cluster()
-    world.add_claim("c1", selector=TYPE)
-    world.add_pod("p1", "c1")
     await world.filter("p1", "n1")
     (message,) = world.messages("p1")
     refusal = 'claim "c1", request "req": no device matches the selectors'
@@ -36,20 +38,11 @@ async def test_the_values_a_selector_compared_are_said() -> None:
     assert message == f"1 of 1 nodes: {refusal}: {why}: {values} (on n1). {more}"
 
 
-async def test_the_same_state_gives_the_same_message() -> None:
+async def test_the_same_state_gives_the_same_message_which_follows_the_devices() -> None:
     world = _cluster()
-    world.add_claim("c1", selector=TYPE)
-    world.add_pod("p1", "c1")
     for _ in range(3):
-        await world.filter("p1", "n1", "n2")
+        await world.filter("p1", "n1")
     assert len(set(world.messages("p1"))) == 1
-
-
-async def test_the_message_follows_the_devices() -> None:
-    world = _cluster()
-    world.add_claim("c1", selector=TYPE)
-    world.add_pod("p1", "c1")
-    await world.filter("p1", "n1")
     world.delete(StoredKind.SLICE, "n1-devices")
     world.slice("n1", [{"name": "gpu-0", "attributes": {"type": {"string": "L4"}}}])
     await world.filter("p1", "n1")
@@ -70,14 +63,7 @@ async def test_explaining_a_hostile_claim_takes_a_small_share_and_says_where_it_
     world.node("n1")
     kinds = [{"name": f"gpu-{kind}", "attributes": {"type": {"string": f"kind-{kind}"}}} for kind in range(2)]
     world.slice("n1", kinds)
-    requests = [
-        {
-            "name": f"r{number}",
-            "exactly": {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": _hostile(number)}}]},
-        }
-        for number in range(8)
-    ]
-    world.add_claim_of("c1", *requests)
+    world.add_claim_of("c1", *(request(f"r{number}", "gpu", _hostile(number)) for number in range(8)))
     world.add_pod("p1", "c1")
     frames: list[EvaluationFrame] = []
     begin = Evaluation.__init__
@@ -107,17 +93,10 @@ async def test_only_the_request_that_was_refused_is_explained_and_on_a_bounded_n
         for index in range(200)
     ]
     world.slice("n1", devices)
-    wanted = [
-        {
-            "name": name,
-            "exactly": {
-                "deviceClassName": "gpu",
-                "selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].type == "{name}"'}}],
-            },
-        }
-        for name in ("first", "second")
-    ]
-    world.add_claim_of("c1", *wanted)
+    kinds = ("first", "second")
+    world.add_claim_of(
+        "c1", *(request(kind, "gpu", f'device.attributes["{DRIVER}"].type == "{kind}"') for kind in kinds)
+    )
     world.add_pod("p1", "c1")
     explained: list[str] = []
     prepare = ExplainableExpression.__init__
@@ -142,17 +121,8 @@ def _many_reasons(nodes: int, claim: str = "c1", prefix: str = "r") -> InMemoryE
         world.node(f"n{lacking}")
         kinds = [kind for kind in range(nodes) if kind != lacking]
         world.slice(f"n{lacking}", [{"name": f"gpu-{kind}", "attributes": {"kind": {"int": kind}}} for kind in kinds])
-    requests = [
-        {
-            "name": name,
-            "exactly": {
-                "deviceClassName": "gpu",
-                "selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].kind == {kind}'}}],
-            },
-        }
-        for kind, name in enumerate(names)
-    ]
-    world.add_claim_of(claim, *requests)
+    kind_of = f'device.attributes["{DRIVER}"].kind'
+    world.add_claim_of(claim, *(request(name, "gpu", f"{kind_of} == {kind}") for kind, name in enumerate(names)))
     world.add_pod("p1", claim)
     return world
 

@@ -18,6 +18,7 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 
+from tests.controlplane.objects import request
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 _MEGABYTE = 128
@@ -32,13 +33,7 @@ def _selector(number: int) -> str:
 def _claim(world: InMemoryExtender, selectors: int) -> Sequence[FoundClaim]:
     """A claim with so many large selectors, four in a request."""
     requests = [
-        {
-            "name": f"r{index}",
-            "exactly": {
-                "deviceClassName": "gpu",
-                "selectors": [{"cel": {"expression": _selector(4 * index + each)}} for each in range(4)],
-            },
-        }
+        request(f"r{index}", "gpu", *(_selector(4 * index + each) for each in range(4)))
         for index in range(selectors // 4)
     ]
     world.add_claim_of("large", *requests)
@@ -147,10 +142,7 @@ async def test_many_devices_times_a_dear_selector_end_as_a_search_limit_and_go_o
     charged: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Budget.__init__, "__defaults__", (3 * COST_LIMIT,))
-    world = InMemoryExtender()
-    world.node("n0")
-    world.gpus("n0", 8)
-    world.device_class(expression="true")
+    world = InMemoryExtender().furnish(n0=8)
     world.add_claim("c1", selector=DEAR)
     world.add_pod("p1", "c1")
 

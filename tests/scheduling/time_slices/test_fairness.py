@@ -14,8 +14,9 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.filter_response import FilterResponse
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
-from dra_extender.simulator.apiserver.objects import Key, StoredKind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
+from tests.controlplane.objects import request
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, InMemoryExtender, Ticking
 
@@ -47,36 +48,27 @@ class Neighbours(InMemoryExtender):
 
     def attacker(self, number: int, namespace: str = "attacker") -> str:
         """A pod that wants twelve devices in different slots, each wish with a selector of its own."""
-        requests = [
-            {
-                "name": f"r{i}",
-                "exactly": {
-                    "deviceClassName": "gpu",
-                    "selectors": [
-                        {"cel": {"expression": f'has(device.attributes["{DRIVER}"].slot) && {i} < {number + 99}'}}
-                    ],
-                },
-            }
-            for i in range(VALUES + 1)
-        ]
+        return self.apart(f"a{number}", VALUES + 1, number + 99, namespace)
+
+    def apart(self, name: str, count: int, number: int, namespace: str = "attacker") -> str:
+        """A pod that wants so many devices in different slots; selectors differ with `number`."""
+        has_slot = f'has(device.attributes["{DRIVER}"].slot)'
+        requests = [request(f"r{i}", "gpu", f"{has_slot} && {i} < {number}") for i in range(count)]
         # With the second constraint it matters which devices were picked, not only which slots.
-        constraints = [{"distinctAttribute": each} for each in (SLOT, NUMBER)]
-        return self._pod(f"a{number}", namespace, {"requests": requests, "constraints": constraints})
+        return self._pod(
+            name, namespace, *requests, constraints=[{"distinctAttribute": each} for each in (SLOT, NUMBER)]
+        )
 
     def picky(self, number: int, namespace: str = "attacker") -> str:
         """A pod that wants a device that does not exist."""
-        exactly = {
-            "deviceClassName": "gpu",
-            "selectors": [{"cel": {"expression": f'device.driver == "none-{number}"'}}],
-        }
-        return self._pod(f"p{number}", namespace, {"requests": [{"name": "r", "exactly": exactly}]})
+        return self._pod(f"p{number}", namespace, request("r", "gpu", f'device.driver == "none-{number}"'))
 
     def victim(self, number: int) -> str:
         """A pod that wants one device."""
-        return self._pod(f"v{number}", "victim", {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]})
+        return self._pod(f"v{number}", "victim", request("r", "gpu"))
 
-    def _pod(self, name: str, namespace: str, devices: dict[str, Any]) -> str:
-        self.add_claim_of(name, *devices.pop("requests"), namespace=namespace, **devices)
+    def _pod(self, name: str, namespace: str, *requests: Json, **devices: Any) -> str:
+        self.add_claim_of(name, *requests, namespace=namespace, **devices)
         self.add_pod(name, name, namespace=namespace)
         return f"{namespace}/{name}"
 

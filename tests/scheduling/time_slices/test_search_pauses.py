@@ -9,6 +9,7 @@ from dra_extender.scheduling.ports.filter_response import FilterResponse
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
+from tests.controlplane.objects import request
 from tests.scheduling.time_slices.test_fairness import TICK, VALUES, Neighbours, slots
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.gangs import GangExtender
@@ -39,7 +40,7 @@ async def paused(world: InMemoryExtender, call: asyncio.Task[Any]) -> None:
 
 def taken(world: InMemoryExtender, name: str, node: str, devices: Iterable[str]) -> None:
     """Another writer allocates these devices to a claim of its own."""
-    raw = world.add_claim_of(name, {"name": "r", "exactly": {"deviceClassName": "gpu"}}, namespace="other")
+    raw = world.add_claim_of(name, request("r", "gpu"), namespace="other")
     results = [{"request": "r", "driver": DRIVER, "pool": node, "device": device} for device in devices]
     raw["status"] = {"allocation": {"devices": {"results": results}}}
     world.cluster.store.update_status(StoredKind.CLAIM, raw)
@@ -130,7 +131,7 @@ class _Small(Neighbours):
                 {"name": f"d{i}", "attributes": {"slot": {"int": i % 5}, "number": {"int": i}}} for i in range(10)
             ]
             self.slice(name, devices)
-        self.wanted = self._wanting(6)
+        self.wanted = self.apart("wanted", 6, 99)
 
     def start_with(self, options: Options) -> None:
         """A new process with these options and another clock."""
@@ -152,20 +153,6 @@ class _Small(Neighbours):
                     break
             self.sync()
 
-    def _wanting(self, count: int) -> str:
-        requests = [
-            {
-                "name": f"r{i}",
-                "exactly": {
-                    "deviceClassName": "gpu",
-                    "selectors": [{"cel": {"expression": f'has(device.attributes["{DRIVER}"].slot) && {i} < 99'}}],
-                },
-            }
-            for i in range(count)
-        ]
-        constraints = [{"distinctAttribute": f"{DRIVER}/{name}"} for name in ("slot", "number")]
-        return self._pod("wanted", "attacker", {"requests": requests, "constraints": constraints})
-
 
 class _Gang(GangExtender):
     """Twelve nodes with a card each, and a gang of eight that wants whole cards; its plan takes many slices."""
@@ -177,17 +164,14 @@ class _Gang(GangExtender):
         self.names = [f"n{index:02}" for index in range(12)]
         for name in self.names:
             self.cards(name, 1)
-        self.gang("g", 8)
         self.members = [f"m{index}" for index in range(8)]
-        for name in self.members:
-            self.member("g", name, "whole")
+        self.gang("g", 8, "whole", self.members)
 
     def seats(self) -> dict[str, list[str]]:
         """The nodes on which something is held, by pod."""
         holds = self.ledger.holds
         return {
-            name: [node for hold in holds.of_pod(self.pod(name)["metadata"]["uid"]) for node in hold.placements]
-            for name in self.members
+            name: [node for hold in holds.of_pod(self.uid(name)) for node in hold.placements] for name in self.members
         }
 
 

@@ -117,6 +117,9 @@ class ClaimMakingExtender(PodGroupExtender):
         statuses: list[Json] = thing.get("status", {}).get("resourceClaimStatuses") or []
         return {each["name"]: each["resourceClaimName"] for each in statuses}
 
+    def stored_group(self, name: str = GROUP) -> Json:
+        return self.cluster.store.get(Key(StoredKind.POD_GROUP, "default", name))
+
     def edit_group(self, change: Callable[[Json], None]) -> None:
         """What somebody does to the PodGroup."""
         self.cluster.store.edit_unchecked(Key(StoredKind.POD_GROUP, "default", GROUP), change)
