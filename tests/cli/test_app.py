@@ -72,13 +72,14 @@ def test_help_of_each_command_tells_its_exit_status() -> None:
         assert [meaning for meaning in EXIT_STATUSES.values() if meaning not in shown] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_help_of_the_program_has_the_first_sentence_of_each_command(name: str) -> None:
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"answer"}))
+def test_the_help_of_the_program_has_the_first_sentence_of_each_command_but_answer(name: str) -> None:
     own = CliRunner().invoke(app, [name, "--help"])
     assert own.exit_code == 0
     listed = CliRunner().invoke(app, ["--help"]).stdout
     (shown,) = re.findall(rf"^  {name}  +(\S.*(?:\n    +\S.*)*)$", listed, re.MULTILINE)
     assert "".join(shown.split()) in "".join(own.stdout.split())
+    assert "answer " not in listed
 
 
 SLOW = {"aiohttp", "kubernetes", "msgspec", "pydantic", "rich", "structlog"}

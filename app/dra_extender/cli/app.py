@@ -29,6 +29,8 @@ NAMES: Final = tuple(sorted(module.name.replace("_", "-") for module in iter_mod
 """The commands; a hyphen stands for the underscore in the name of the module."""
 OF_THE_SERVICE: Final = frozenset({"answer", "certificates", "config", "serve"})
 """The commands for an administrator who runs the service."""
+_FOR_COMPARISON: Final = "answer"
+"""The command for those who compare decisions with upstream's; help does not list it."""
 PLUGIN_NAMES: Final = tuple(name for name in NAMES if name not in OF_THE_SERVICE)
 """The commands of the plugin of kubectl."""
 _SCRIPT_ARGUMENTS: Final = 3
@@ -68,7 +70,8 @@ class CommandGroup(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the library calls it
         with formatter.section("Commands"):
-            formatter.write_dl([(name, command.short_help or "") for name, command in self.commands.items()])
+            shown = {name: command for name, command in self.commands.items() if not command.hidden}
+            formatter.write_dl([(name, command.short_help or "") for name, command in shown.items()])
 
 
 def _print_error(problem: typer.TyperException) -> int:
@@ -156,7 +159,8 @@ def _program(name: str, names: Collection[str], about: str) -> typer.Typer:
         context_settings={"help_option_names": _HELP, "max_content_width": _columns()},
     )
     for command_name in names:
-        program.command(command_name, short_help=_summary(command_name))(_run_by_group)
+        hidden = command_name == _FOR_COMPARISON
+        program.command(command_name, short_help=_summary(command_name), hidden=hidden)(_run_by_group)
     return program
 
 
