@@ -82,6 +82,8 @@ def test_of_two_devices_the_one_with_the_larger_amount_is_nearer() -> None:
         (f'{MEMORY}.compareTo(quantity("80Gi")) == 1', ("memory >= 40Gi",)),
         (f'1 > {MEMORY}.compareTo(quantity("20Gi"))', ("memory <= 40Gi",)),
         (f'{MEMORY}.compareTo(quantity("80Gi")) != -1', ("memory >= 40Gi",)),
+        (f'[{ATTRIBUTES}.model].exists(m, m == "h100")', ('m == "a100"',)),
+        (f"[3, 2].exists(n, n == {ATTRIBUTES}.index) || {ATTRIBUTES}.index > 1", ("index >= 1",)),
         (f"has({ATTRIBUTES}.index) && {ATTRIBUTES}.index > 1", ("index >= 1",)),
     ],
 )
@@ -110,6 +112,7 @@ def test_relaxed_condition_spells_a_text_with_quotes_as_cel_does() -> None:
         f"has({ATTRIBUTES}.absent)",
         f"!has({ATTRIBUTES}.model)",
         '"x" in ["y"]',
+        f"[].exists(n, n == {ATTRIBUTES}.index)",
         "false",
     ],
 )

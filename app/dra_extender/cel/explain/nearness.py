@@ -1,6 +1,7 @@
 """How far a device is from satisfying an expression, the smallest change that selects it, and whether any device can satisfy it."""
 
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 from dra_extender.cel.analysis.attributes import driver_of, is_device_field, is_device_map, is_shared_domain, step_of
 from dra_extender.cel.analysis.walk import children_of, joined, mapped
@@ -8,7 +9,7 @@ from dra_extender.cel.budget import Budget
 from dra_extender.cel.device import DeviceActivation, prepare_device
 from dra_extender.cel.environment import LATEST, Release
 from dra_extender.cel.errors import CelBudgetError, CelCompileError
-from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression
+from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression, rounds_of
 from dra_extender.cel.explain.messages import OPPOSITE, comparison
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.syntax import ast
@@ -70,6 +71,9 @@ def _distance(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> flo
         case typed_ast.CelBind():
             evaluation.defer(node.slot, node.source)
             return _distance(evaluation, node.body, expected=expected)
+        case typed_ast.ComprehensionLoop(kind="exists") if expected:
+            distances = (_distance(evaluation, node.body, expected=True) for _ in _rounds(evaluation, node))
+            return min(distances, default=_WRONG)
     if outcome.error is not None or _function(node) not in _WEAKER:
         return _WRONG
     sides = (unwrapped(evaluation.outcome(side).value) for side in comparison(node)[::2])
@@ -77,6 +81,13 @@ def _distance(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> flo
     if type(left) not in _NUMBERS or type(right) not in _NUMBERS:
         return _WRONG
     return 1.0 + abs(float(left) - float(right)) / max(abs(float(left)), abs(float(right)), 1)
+
+
+def _rounds(evaluation: Evaluation, loop: typed_ast.ComprehensionLoop) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of the variables of a loop, round by round, when they are set."""
+    for values in rounds_of(evaluation.outcome(loop.source).value, len(loop.slots)):
+        evaluation.set_variables(loop.slots, values)
+        yield values
 
 
 def _taken_branch(evaluation: Evaluation, node: typed_ast.Conditional) -> TypedNode:
@@ -142,6 +153,15 @@ def _weakenings(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> l
             return _weakenings(evaluation, node.arguments[0], expected=not expected)
         case typed_ast.Conditional():
             return _weakenings(evaluation, _taken_branch(evaluation, node), expected=expected)
+        case typed_ast.ComprehensionLoop(kind="exists") if expected:
+            # The element that comes closest.
+            nearest = min(
+                _rounds(evaluation, node), key=lambda _: _distance(evaluation, node.body, expected=True), default=()
+            )
+            if not nearest:
+                return None
+            evaluation.set_variables(node.slots, nearest)
+            return _weakenings(evaluation, node.body, expected=True)
     weakening = _weakened(evaluation, node, expected=expected)
     return None if weakening is None else [weakening]
 
