@@ -12,7 +12,7 @@ import msgspec
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.state.reasons import Rejection, closeness
-from dra_extender.inspection.cluster_view import ClusterView, NodeRefusals, needs_key
+from dra_extender.inspection.cluster_view import ClusterView, needs_key
 from dra_extender.inspection.holders import held_devices
 from dra_extender.inspection.pod_facts import SCHEDULING_GATED, read_pod_facts
 from dra_extender.inspection.what_if.changes import PodKey
@@ -56,21 +56,6 @@ _ALL_NODES: Final = 2**31
 
 Progress = Callable[[int, int], None]
 """Takes how many pods were placed, or fit nowhere, and how many there are."""
-
-
-class Candidates(NamedTuple):
-    """Nodes by name that a pod may go to, and why kube-scheduler's filters refuse the others.
-
-    Where nodes or pods could not be read, every node is a candidate.
-    """
-
-    nodes: Sequence[str]
-    refused: Mapping[str, NodeRefusals]
-
-    @property
-    def texts(self) -> Mapping[str, str]:
-        """Return the words of the first filter that refuses each node."""
-        return {node: refusals[0].description for node, refusals in self.refused.items()}
 
 
 def counted(reasons: Counter[str]) -> tuple[ReasonCount, ...]:
@@ -134,12 +119,16 @@ class Trial:
         self._acting = self.view.acting_schedulers
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
-    def _candidates(self, pod: Pod) -> Candidates:
+    def open_nodes(self, pod: Pod) -> Sequence[str]:
+        """Return the nodes to which kube-scheduler's own filters let the pod; all where nodes or pods could not be read."""
         fit = self.view.pod_fit(pod)
-        if fit is None:
-            return Candidates(self._names, {})
-        refused = {name: refusals for name in self._names if (refusals := fit.refusals(name))}
-        return Candidates([name for name in self._names if name not in refused], refused)
+        return [name for name in self._names if fit is None or not fit.refusals(name)]
+
+    def _refused(self, pod: Pod) -> Mapping[str, str]:
+        """Return the words of the first of these filters for each other node."""
+        fit = self.view.pod_fit(pod)
+        nodes = () if fit is None else ((name, fit.refusals(name)) for name in self._names)
+        return {name: refusals[0].description for name, refusals in nodes if refusals}
 
     def _count(self, data: bytes) -> None:
         """Count a pod that is there or has a node now (API JSON)."""
@@ -222,13 +211,12 @@ class Trial:
         counts = Counter(pod.node_name for pod in self.view.ledger.pods.all() if not pod.finished)
         outcomes: dict[str, PodOutcome] = {}
         for pod in pods:
-            candidates = self._candidates(pod)
-            node = min(candidates.nodes, key=lambda name: (counts[name], name), default="")
+            node = min(self.open_nodes(pod), key=lambda name: (counts[name], name), default="")
             if node:
                 counts[node] += 1
                 outcomes[pod.uid] = await self._bind(pod, node, asyncio.Event())
             else:
-                reasons = counted(Counter(candidates.texts.values()))
+                reasons = counted(Counter(self._refused(pod).values()))
                 outcomes[pod.uid] = PodOutcome(kind=OutcomeKind.WAITS, reasons=reasons)
         return outcomes
 
@@ -240,13 +228,12 @@ class Trial:
         """Bind the pods of a unit, if enough of them have a node."""
         needed = self.needed_members(unit[0])
         for pod in unit if needed is not None else ():
-            self.view.extender.gangs.record_offer(pod, self._candidates(pod).nodes)
+            self.view.extender.gangs.record_offer(pod, self.open_nodes(pod))
         chosen: list[tuple[Pod, str]] = []
         outcomes: dict[str, PodOutcome] = {}
         for pod in unit:
-            candidates = self._candidates(pod)
             try:
-                result = self.view.extender.evaluate(pod, candidates.nodes)
+                result = self.view.extender.evaluate(pod, self.open_nodes(pod))
             except RetryableError as problem:
                 outcomes[pod.uid] = _waits_for(str(problem))
                 continue
@@ -255,7 +242,7 @@ class Trial:
                 # The next member of a gang finds the node as it is with this one.
                 self._move(*chosen[-1])
             else:
-                reasons = Counter(candidates.texts.values())
+                reasons = Counter(self._refused(pod).values())
                 for group in result.why():
                     reasons[_reason_text(self.view, pod, group.rejection)] += group.nodes
                 outcomes[pod.uid] = PodOutcome(kind=OutcomeKind.WAITS, reasons=counted(reasons))
@@ -335,10 +322,6 @@ class Trial:
         self.copy.evict_pod(pod)
         self.add_pod(generate_for(self.copy, StoredKind.POD, self.copy.store.get(key)))
 
-    def open_nodes(self, pod: Pod) -> Sequence[str]:
-        """Return the nodes to which kube-scheduler's own filters let the pod."""
-        return self._candidates(pod).nodes
-
     def kind_of(self, pod: Pod) -> bytes:
         """Return what the pod asks for: pods with the same text may take each other's place."""
         fit = self.view.pod_fit(pod)
@@ -354,7 +337,7 @@ class Trial:
 
     def fitting_nodes(self, pod: Pod, nodes: Sequence[str] | None = None) -> Sequence[str]:
         """Return those of the nodes (by default of all) on which the pod by itself fits now, whatever its gang needs."""
-        allowed = self._candidates(pod).nodes
+        allowed = self.open_nodes(pod)
         among = allowed if nodes is None else [name for name in nodes if name in set(allowed)]
         result = self.view.extender.evaluate_without_gang(pod, among)
         self.view.hold_again()
@@ -389,7 +372,7 @@ class Trial:
     def refusals(self, pod: Pod) -> Refusals:
         """Return why the pod does not fit, on each node where it does not; nothing is bound."""
         result = self.view.evaluate(pod)
-        own = self._candidates(pod).texts
+        own = self._refused(pod)
         rejections = {node: result.reasons[text][1] for node, text in result.texts.items()}
         codes = {node: rejection.code.name for node, rejection in rejections.items()}
         texts = {node: rejection.reason for node, rejection in rejections.items()}
