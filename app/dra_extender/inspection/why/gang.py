@@ -150,7 +150,13 @@ def _first_that_help(
 
     If none helps alone, yield one with what helps after it; `most` changes together.
     """
-    by_harm = ([change for change in changes if change.harmful is harmful] for harmful in (False, True))
+    opened = [change for change in changes if {entry.kind for entry in change.changes} == {StoredKind.NODE}]
+    # Further open nodes never hurt: where all of them do not help, none of them does.
+    if opened and trials.try_change(opened[-1], ()) is None:
+        tried = [change for change in changes if not any(change is other for other in opened)]
+    else:
+        tried = [*changes]
+    by_harm = ([change for change in tried if change.harmful is harmful] for harmful in (False, True))
     steps = [step for same in by_harm if (step := trials.first_that_helps(same, ())) is not None]
     helping = [step for step in steps if step.helps]
     if helping:
@@ -326,10 +332,13 @@ def hidden_reasons(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", node
 
 def _wrong_by_itself(view: ClusterView, member: Pod) -> str:
     """Return what keeps a member away whatever devices are free, such as a misspelt name; empty if nothing does."""
-    alone = view.extender.evaluate_without_gang(member, tuple(view.ledger.nodes))
-    rejections = [group.rejection for group in alone.why()] if not alone.fits else []
-    if not rejections or not rejections[0].claim or rejections[0].code in OF_DEVICES:
-        return ""
+    nodes, rejections = tuple(view.ledger.nodes), list[Rejection]()
+    # What one node says of devices is enough to know that the claims are right.
+    for some_nodes in (nodes[:1], nodes):
+        alone = view.extender.evaluate_without_gang(member, some_nodes)
+        rejections = [group.rejection for group in alone.why()] if not alone.fits else []
+        if not rejections or not rejections[0].claim or rejections[0].code in OF_DEVICES:
+            return ""
     return rejections[0].text + existing_names(view, member, rejections[0])
 
 
