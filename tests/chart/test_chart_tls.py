@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 import yaml
 from dra_extender.cli.app import app
-from dra_extender.config.scheduler_checks import check, limits_of
+from dra_extender.config.scheduler_checks import check
 from dra_extender.config.service_settings import MetricsAccess, is_loopback
 from dra_extender.config.settings import Settings
 from typer.testing import CliRunner
@@ -73,7 +73,7 @@ def test_notes_tell_kube_scheduler_to_call_over_tls(helm: Helm, monkeypatch: pyt
         "leaderElection": {"leaderElect": True},
         **snippet,
     }
-    assert check(document, limits_of(given)) == []
+    assert check(document, given) == []
 
 
 def test_plain_http_needs_the_word_and_gets_a_warning(helm: Helm, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
-from dra_extender.config.scheduler_checks import ServiceLimits, check
+from dra_extender.config.scheduler_checks import check
 from dra_extender.config.scheduler_configuration import SchedulerSetup, render
+from dra_extender.config.scheduling_settings import SchedulingSettings
+from dra_extender.config.settings import Settings
 
 from tests.chart.programs import SCHEDULER_CONFIGURATION, Helm, KubeScheduler, Object, documents, enabled_plugins
 from tests.chart.selecting import scheduler_configuration
@@ -75,7 +77,13 @@ def test_kube_scheduler_accepts_what_the_command_prints(
     completed = kube_scheduler.complete(document)
     assert "DynamicResources" not in set(enabled_plugins(completed))
     assert [each["httpTimeout"] for each in stanzas(completed)] == ["5s", "1m12.5s"]
-    assert check(completed | {"leaderElection": document["leaderElection"]}, ServiceLimits(binding_timeout=12.5)) == []
+    assert (
+        check(
+            completed | {"leaderElection": document["leaderElection"]},
+            Settings(scheduling=SchedulingSettings(binding_timeout_seconds=12.5)),
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize("timeout", [1, 600, 86400])

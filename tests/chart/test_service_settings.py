@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from dra_extender.config.scheduler_checks import check, limits_of
+from dra_extender.config.scheduler_checks import check
 from dra_extender.config.scheduling_settings import bind_http_seconds
 from dra_extender.config.service_settings import is_loopback
 from dra_extender.config.settings import Settings, load_settings
@@ -36,8 +36,9 @@ def test_manifests_set_what_ports_probes_and_timeouts_rely_on(
     assert first["urlPrefix"] == second["urlPrefix"] == f"http://127.0.0.1:{settings.server.port}"
     assert settings.scheduling.filter_budget_seconds < seconds(first)
     assert bind_http_seconds(settings.scheduling.binding_timeout_seconds) == seconds(second)
-    assert check(configuration, limits_of(settings)) == []
-    assert limits_of(settings).lease == configuration["leaderElection"]["resourceName"]
+    assert check(configuration, settings) == []
+    assert settings.leader_election.enabled
+    assert settings.leader_election.follow_lease == configuration["leaderElection"]["resourceName"]
     assert str(settings.scheduling.scheduler_config) in mounted_files(manifests)
     assert settings.server.stop_seconds < pod_spec(manifests)["terminationGracePeriodSeconds"]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from dra_extender.config.scheduler_checks import ServiceLimits, check, limits_of
+from dra_extender.config.scheduler_checks import check
 from dra_extender.config.scheduler_configuration import SchedulerSetup, read_configuration, render
 from dra_extender.config.scheduling_settings import SchedulingSettings
-from dra_extender.config.service_settings import ServerSettings
+from dra_extender.config.service_settings import LeaderElectionSettings, ServerSettings, TlsSettings
 from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
 from dra_extender.service.wiring import serve
 from hypothesis import given
@@ -20,11 +20,19 @@ SHIPPED = Path(__file__).parents[2] / "deploy" / "base" / "scheduler-config" / "
 Change = Callable[[dict[str, Any]], object]
 
 
-def said(change: Change, limits: ServiceLimits | None = None) -> list[str]:
+def said(change: Change, settings: Settings | None = None) -> list[str]:
     """What is said of the usual document after a change."""
     document = render(SchedulerSetup())
     change(document)
-    return [str(each) for each in check(document, limits or ServiceLimits())]
+    return [str(each) for each in check(document, settings or Settings())]
+
+
+def waiting(binding_timeout: float) -> Settings:
+    return Settings(scheduling=SchedulingSettings(binding_timeout_seconds=binding_timeout))
+
+
+def following(lease: str, namespace: str | None = None) -> Settings:
+    return Settings(leader_election=LeaderElectionSettings(enabled=True, follow_lease=lease, namespace=namespace))
 
 
 def multi_point(document: dict[str, Any]) -> dict[str, Any]:
@@ -55,7 +63,7 @@ def test_what_is_rendered_is_what_is_shipped() -> None:
 )
 def test_whatever_is_rendered_passes_its_own_check(timeout: float, url: str, name: str) -> None:
     setup = SchedulerSetup(url=url, scheduler_name=name, binding_timeout=round(timeout, 3), authority="/ca.crt")
-    assert check(render(setup), ServiceLimits(binding_timeout=round(timeout, 3))) == []
+    assert check(render(setup), waiting(round(timeout, 3))) == []
 
 
 @pytest.mark.parametrize(
@@ -143,7 +151,7 @@ def test_one_stanza_for_everything_is_refused_because_of_its_long_time_limit() -
     document = render(SchedulerSetup())
     first, second = document["extenders"]
     document["extenders"] = [{**first, **second}]
-    (problem,) = check(document, ServiceLimits())
+    (problem,) = check(document, Settings())
     assert str(problem).startswith(
         "extenders[0].bindVerb: expected in a stanza of its own: a filter call that hangs would stop"
     )
@@ -165,7 +173,7 @@ def test_encryption_needs_an_authority_and_is_the_same_in_both_stanzas() -> None
 
 
 def test_a_service_that_follows_a_lease_needs_a_scheduler_that_holds_it() -> None:
-    follows = ServiceLimits(lease="dra-extender-scheduler")
+    follows = following("dra-extender-scheduler")
     assert said(lambda document: document, follows) == []
     (problem,) = said(lambda document: document["leaderElection"].update(leaderElect=False), follows)
     assert problem.startswith(
@@ -177,7 +185,7 @@ def test_a_service_that_follows_a_lease_needs_a_scheduler_that_holds_it() -> Non
 
 def test_the_lease_is_in_the_namespace_of_the_service() -> None:
     """kustomize's `namespace:` moves the service, and leaves the file as it is."""
-    moved = ServiceLimits(lease="dra-extender-scheduler", namespace="gpus")
+    moved = following("dra-extender-scheduler", "gpus")
     (problem,) = said(lambda document: document, moved)
     assert problem.startswith(
         "leaderElection.resourceNamespace: expected gpus, the namespace of the service, got 'dra-extender'"
@@ -194,14 +202,14 @@ def test_the_binding_timeout_of_the_settings_counts() -> None:
     def nothing(document: dict[str, Any]) -> None:
         """Leave it as it is."""
 
-    assert said(nothing, ServiceLimits(binding_timeout=600)) == []
-    assert "expected at least 661s, got 660s" in said(nothing, ServiceLimits(binding_timeout=601))[0]
-    assert said(stanza(1, httpTimeout="11m1s"), ServiceLimits(binding_timeout=601)) == []
+    assert said(nothing, waiting(600)) == []
+    assert "expected at least 661s, got 660s" in said(nothing, waiting(601))[0]
+    assert said(stanza(1, httpTimeout="11m1s"), waiting(601)) == []
 
 
 @pytest.mark.parametrize("document", [None, [], "text", 7])
 def test_a_document_of_another_kind_is_said(document: object) -> None:
-    (problem,) = check(document, ServiceLimits())
+    (problem,) = check(document, Settings())
     assert str(problem).startswith("document: expected a KubeSchedulerConfiguration, got ")
 
 
@@ -220,9 +228,9 @@ def test_no_document_however_odd_breaks_the_check(field: str, value: Any, inner:
     document = render(SchedulerSetup())
     document["extenders"][1][inner] = odd
     document["profiles"][0][inner] = odd
-    check(copy.deepcopy(document), ServiceLimits())
+    check(copy.deepcopy(document), Settings())
     document[field] = value
-    check(document, ServiceLimits())
+    check(document, Settings())
 
 
 @pytest.mark.parametrize(
@@ -260,14 +268,15 @@ def over_tls(document: dict[str, Any], **trust: Any) -> None:
 
 
 def test_a_service_that_wants_certificates_of_its_callers_is_called_with_one() -> None:
-    limits = ServiceLimits(client_certificate=True)
-    assert "extenders[0].urlPrefix: expected https, got http://127.0.0.1:8080" in said(lambda _: None, limits)[0]
-    without = said(lambda document: over_tls(document, caFile="/ca.crt"), limits)
+    tls = TlsSettings(cert_file=Path("/c"), private_key_file=Path("/k"), client_ca_file=Path("/ca"))
+    settings = Settings(tls=tls)
+    assert "extenders[0].urlPrefix: expected https, got http://127.0.0.1:8080" in said(lambda _: None, settings)[0]
+    without = said(lambda document: over_tls(document, caFile="/ca.crt"), settings)
     assert "extenders[0].tlsConfig: expected certFile or certData" in without[0]
     assert "extenders[0].tlsConfig: expected keyFile or keyData" in without[1]
-    assert said(lambda document: over_tls(document, caFile="/ca", certFile="/c", keyFile="/k"), limits) == []
+    assert said(lambda document: over_tls(document, caFile="/ca", certFile="/c", keyFile="/k"), settings) == []
     setup = SchedulerSetup("https://extender.ns.svc", authority="/ca", client_certificate=("/c", "/k"))
-    assert check(render(setup), limits) == []
+    assert check(render(setup), settings) == []
 
 
 def test_a_scheduler_that_would_believe_any_certificate_is_refused() -> None:
@@ -280,12 +289,3 @@ def test_a_scheduler_that_would_believe_any_certificate_is_refused() -> None:
             each["enableHTTPS"] = True
 
     assert any("expected caFile or caData" in each for each in said(without_scheme))
-
-
-def test_the_settings_say_whether_callers_need_a_certificate() -> None:
-    flags: dict[str, dict[str, Any]] = {
-        "tls": {"cert_file": "/c", "private_key_file": "/k", "client_ca_file": "/ca"},
-        "probes": {"port": 8081},
-    }
-    assert limits_of(load_settings(None, flags)).client_certificate
-    assert not limits_of(Settings()).client_certificate

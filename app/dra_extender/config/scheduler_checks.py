@@ -5,13 +5,18 @@ stanza without a URL.  The service has two stanzas in `extenders`, each with its
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from dra_extender.cel.values.times import SECOND, parse_go_duration
 from dra_extender.config.scheduler_configuration import API_VERSION, KIND, PLUGIN, VERBS
-from dra_extender.config.scheduling_settings import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, bind_http_seconds
+from dra_extender.config.scheduling_settings import (
+    BIND_MARGIN_SECONDS,
+    FILTER_HTTP_SECONDS,
+    SchedulingSettings,
+    bind_http_seconds,
+)
+from dra_extender.config.service_settings import LeaderElectionSettings
 from dra_extender.config.settings import Settings
 from dra_extender.manifests.problems import FieldProblem, shown
 
@@ -29,35 +34,8 @@ _FIELDS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceLimits:
-    """The limits of the service, in seconds: how long a bind waits for devices, and how long a filter call may search.
-
-    `lease`: the Lease of the kube-scheduler that it follows, if any.  `namespace`: where that Lease is, if known.
-    `client_certificate`: callers need one.
-    """
-
-    binding_timeout: float = 600.0
-    filter_budget: float = 4.0
-    lease: str | None = None
-    namespace: str | None = None
-    client_certificate: bool = False
-
-
-def limits_of(settings: Settings) -> ServiceLimits:
-    """Return what these settings mean for kube-scheduler's configuration."""
-    election = settings.leader_election
-    return ServiceLimits(
-        settings.scheduling.binding_timeout_seconds,
-        settings.scheduling.filter_budget_seconds,
-        election.follow_lease if election.enabled else None,
-        election.known_namespace(),
-        client_certificate=settings.tls.serves_verbs,
-    )
-
-
-def check(document: object, limits: ServiceLimits) -> list[FieldProblem]:
-    """Find everything that would not work, in the order of the document."""
+def check(document: object, settings: Settings) -> list[FieldProblem]:
+    """Find everything that would not work with a service of these settings, in the order of the document."""
     if not isinstance(document, Mapping):
         return [FieldProblem("document", f"expected a {KIND}, got {_kind_of(document)}")]
     wrong = [
@@ -66,9 +44,9 @@ def check(document: object, limits: ServiceLimits) -> list[FieldProblem]:
         if document.get(field) != expected
     ]
     return wrong or [
-        *_leader_election(document, limits),
+        *_leader_election(document, settings.leader_election),
         *_profiles(document),
-        *_extenders(document.get("extenders"), limits),
+        *_extenders(document.get("extenders"), settings),
     ]
 
 
@@ -78,8 +56,8 @@ def scheduler_names(document: object) -> tuple[str, ...]:
     return tuple(profile.get("schedulerName") or _DEFAULT_SCHEDULER for profile in _mappings(profiles))
 
 
-def _leader_election(document: Mapping[str, Any], limits: ServiceLimits) -> Iterator[FieldProblem]:
-    lease = limits.lease
+def _leader_election(document: Mapping[str, Any], settings: LeaderElectionSettings) -> Iterator[FieldProblem]:
+    lease = settings.follow_lease if settings.enabled else None
     stanza = document.get("leaderElection")
     election = stanza if isinstance(stanza, Mapping) else {}
     elects, name = election.get("leaderElect", True), election.get("resourceName", _DEFAULT_LEASE)
@@ -91,11 +69,14 @@ def _leader_election(document: Mapping[str, Any], limits: ServiceLimits) -> Iter
             )
         elif name != lease:
             yield FieldProblem("leaderElection.resourceName", f"expected {lease} {_FOLLOWED}, got {shown(name)}")
-        namespace = election.get("resourceNamespace", _DEFAULT_LEASE_NAMESPACE)
-        if limits.namespace is not None and namespace != limits.namespace:
+        namespace, own_namespace = (
+            election.get("resourceNamespace", _DEFAULT_LEASE_NAMESPACE),
+            settings.known_namespace(),
+        )
+        if own_namespace is not None and namespace != own_namespace:
             yield FieldProblem(
                 "leaderElection.resourceNamespace",
-                f"expected {limits.namespace}, the namespace of the service, got {shown(namespace)}; kustomize's `namespace:` "
+                f"expected {own_namespace}, the namespace of the service, got {shown(namespace)}; kustomize's `namespace:` "
                 "does not change it",
             )
         return
@@ -200,7 +181,7 @@ class _Stanza(NamedTuple):
         return trust if isinstance(trust, Mapping) else {}
 
 
-def _extenders(value: object, limits: ServiceLimits) -> list[FieldProblem]:
+def _extenders(value: object, settings: Settings) -> list[FieldProblem]:
     """Check the stanzas of this service; those of other extenders are ignored."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         return [
@@ -217,9 +198,9 @@ def _extenders(value: object, limits: ServiceLimits) -> list[FieldProblem]:
     ours = _of_this_service(stanzas, binding[0])
     return [
         *_verbs(ours),
-        *(problem for stanza in ours for problem in _fields(stanza, client_certificate=limits.client_certificate)),
+        *(problem for stanza in ours for problem in _fields(stanza, client_certificate=settings.tls.serves_verbs)),
         *_agreement(ours),
-        *(problem for stanza in ours for problem in _times(stanza, stanza is binding[0], limits)),
+        *(problem for stanza in ours for problem in _times(stanza, stanza is binding[0], settings.scheduling)),
     ]
 
 
@@ -323,23 +304,24 @@ def _agreement(ours: Sequence[_Stanza]) -> Iterator[FieldProblem]:
                 )
 
 
-def _times(stanza: _Stanza, binds: bool, limits: ServiceLimits) -> Iterator[FieldProblem]:
+def _times(stanza: _Stanza, binds: bool, settings: SchedulingSettings) -> Iterator[FieldProblem]:
     try:
         seconds = _seconds(stanza.get("httpTimeout"))
     except ValueError as problem:
         yield FieldProblem(stanza.at("httpTimeout"), str(problem))
         return
-    needed = bind_http_seconds(limits.binding_timeout)
+    timeout = settings.binding_timeout_seconds
+    needed = bind_http_seconds(timeout)
     if binds and needed - seconds > _ROUNDING:
         yield FieldProblem(
             stanza.at("httpTimeout"),
-            f"expected at least {needed:g}s, got {seconds:g}s: a bind waits up to {limits.binding_timeout:g} s for devices "
+            f"expected at least {needed:g}s, got {seconds:g}s: a bind waits up to {timeout:g} s for devices "
             f"(setting scheduling.binding_timeout_seconds) and needs up to {BIND_MARGIN_SECONDS:g} s for all else",
         )
-    if not binds and stanza.chooses and seconds <= limits.filter_budget:
+    if not binds and stanza.chooses and seconds <= settings.filter_budget_seconds:
         yield FieldProblem(
             stanza.at("httpTimeout"),
-            f"expected more than {limits.filter_budget:g}s, for which a filter call may search (setting "
+            f"expected more than {settings.filter_budget_seconds:g}s, for which a filter call may search (setting "
             f"scheduling.filter_budget_seconds), got {seconds:g}s",
         )
     if binds and stanza.chooses:

@@ -22,7 +22,7 @@ from dra_extender.api.calls import VerbGate
 from dra_extender.api.debug import add_debug
 from dra_extender.api.health import Health
 from dra_extender.api.scrape_access import ScrapeAccess, ScrapeReviewer
-from dra_extender.config.scheduler_checks import check, limits_of, scheduler_names
+from dra_extender.config.scheduler_checks import check, scheduler_names
 from dra_extender.config.scheduler_configuration import read_configuration
 from dra_extender.config.service_settings import ClusterSettings, LeaderElectionSettings, MetricsAccess
 from dra_extender.config.settings import InvalidSettingsError, Settings
@@ -232,7 +232,7 @@ def with_scheduler(settings: Settings) -> Settings:
     if file is None:
         return settings
     document = read_configuration(file).value
-    problems = check(document, limits_of(settings))
+    problems = check(document, settings)
     if problems:
         raise InvalidSettingsError(f"{file}: {'; '.join(map(str, problems))}")
     names = settings.scheduling.scheduler_names or scheduler_names(document)

@@ -11,7 +11,7 @@ import yaml
 
 from dra_extender.cli.answers import CommandError, ExitStatus, ProgramFormat
 from dra_extender.cli.command_help import HelpfulCommand
-from dra_extender.config.scheduler_checks import check, limits_of
+from dra_extender.config.scheduler_checks import check
 from dra_extender.config.scheduler_configuration import SchedulerSetup, read_configuration, render
 from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
 from dra_extender.manifests.files import title
@@ -103,7 +103,7 @@ def scheduler(
         client_certificate=client_certificate,
     )
     document = render(setup)
-    for problem in check(document, limits_of(settings)):
+    for problem in check(document, settings):
         raise typer.BadParameter(str(problem))
     typer.echo(_HEAD + _yaml(document) if output is DocumentFormat.YAML else json.dumps(document, indent=2), nl=False)
     if output is DocumentFormat.JSON:
@@ -134,7 +134,7 @@ def check_file(
         configuration = read_configuration(file)
     except InvalidSettingsError as unreadable:
         raise CommandError(unreadable, ExitStatus.UNKNOWN) from unreadable
-    problems = check(configuration.value, limits_of(settings))
+    problems = check(configuration.value, settings)
     if output is ProgramFormat.JSON:
         rows = [
             {"field": problem.field, "line": configuration.line_of(problem.field), "sentence": problem.sentence}
