@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from dra_extender.kube.client.objects import WATCHED
-from dra_extender.kube.objects.scheduler_waker import WAKE_UP_CLASS
+from dra_extender.kube.scheduler_waker import WAKE_UP_CLASS
 
 from tests.chart.conftest import kustomized
 from tests.chart.programs import CHART, MANIFESTS, OVERLAYS, REPOSITORY, Object, overlay

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.kube.claims import KubeClaims
 from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.transport import ApiTransport
-from dra_extender.kube.objects.claims import KubeClaims
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import ConflictError
 from dra_extender.telemetry.observer import Observer

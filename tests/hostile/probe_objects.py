@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from time import thread_time
 from typing import Any, Final
 
-from dra_extender.kube.watch.dispatch import EventDispatcher, read_meta
+from dra_extender.kube.reflector import EventDispatcher, read_meta
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.telemetry.observer import Observer

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from dra_extender.kube.watch.dispatch import EventDispatcher, read_meta
+from dra_extender.kube.reflector import EventDispatcher, read_meta
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION

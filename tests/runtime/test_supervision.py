@@ -164,7 +164,7 @@ ALLOWED = {
     ("service/service.py", "create_task"): "waits for an event, and cannot fail",
     ("service/service.py", "ensure_future"): "awaited at once, and its failure ends the service",
     ("scheduling/binding/bind.py", "ensure_future"): "waits for an event, and cannot fail",
-    ("kube/watch/list_watch.py", "to_thread"): "awaited at once",
+    ("kube/reflector.py", "to_thread"): "awaited at once",
     ("api/calls.py", "create_task"): "its failure is one of the event loop's, which are counted",
     ("cli/demo_stories.py", "create_task"): "a command that a person runs and sees end",
     ("service/policy_reloader.py", "to_thread"): "awaited at once",

@@ -2,17 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import httpx
 import pytest
 from dra_extender.kube.client.credentials import Credentials
 from dra_extender.kube.events import KubeEvents
-from dra_extender.kube.watch.reflector import Reflector
+from dra_extender.kube.reflector import Reflector
 from dra_extender.ledger import sinks
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.runtime import supervision
-from dra_extender.runtime.garbage import GarbageCollector
 from dra_extender.runtime.supervision import UNREADY_AFTER, BackgroundTask
 from dra_extender.scheduling.binding.bind import BindSession
 from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservations
@@ -23,6 +23,7 @@ from dra_extender.scheduling.evaluation.evaluator import Prefetch
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.reclaim.controller import ReclaimController
 from dra_extender.scheduling.requeue.waker import Waker
+from dra_extender.service import service
 from dra_extender.service.audit_task import AuditTask
 from dra_extender.service.certificates import Certificates
 from dra_extender.service.device_count import DeviceCountTask
@@ -36,7 +37,7 @@ from tests.support.kube.recording import CountingObserver, RecordingSink
 from tests.support.turns import turns, until
 
 # Where the work of each task is done.  A new task needs a place here, or the last test fails.
-OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
+OF_SERVICE: dict[BackgroundTask, tuple[type | ModuleType, str]] = {
     BackgroundTask.WAKE_UP: (Waker, "keep_waking"),
     BackgroundTask.RECLAIM: (ReclaimController, "keep_reclaiming"),
     BackgroundTask.GROUP_CLAIMS: (PodGroupClaimController, "keep_reconciling"),
@@ -48,15 +49,15 @@ OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
     BackgroundTask.CERTIFICATES: (Certificates, "keep_reloading"),
     BackgroundTask.AUDIT: (AuditTask, "keep_auditing"),
     BackgroundTask.DEVICE_COUNT: (DeviceCountTask, "keep_counting"),
-    BackgroundTask.COLLECTOR: (GarbageCollector, "keep_collecting"),
+    BackgroundTask.COLLECTOR: (service, "keep_collecting"),
     BackgroundTask.SERVICE_ROUTE: (Elected, "keep_publishing"),
 }
-OF_CLUSTER: dict[BackgroundTask, tuple[type, str]] = {
+OF_CLUSTER: dict[BackgroundTask, tuple[type | ModuleType, str]] = {
     BackgroundTask.WATCH: (Reflector, "keep_watching"),
     BackgroundTask.EVENTS: (KubeEvents, "keep_writing"),
     BackgroundTask.CREDENTIALS: (Credentials, "keep_fresh"),
 }
-Failing = Callable[[type, str, int], list[int]]
+Failing = Callable[[type | ModuleType, str, int], list[int]]
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
     """Makes a coroutine method raise at its first calls; returns the list that counts its calls."""
     monkeypatch.setattr(supervision, "_FIRST_PAUSE", 0.001)
 
-    def prepare(owner: type, name: str, times: int) -> list[int]:
+    def prepare(owner: type | ModuleType, name: str, times: int) -> list[int]:
         original, calls = getattr(owner, name), [0]
 
         async def instead(*arguments: Any) -> Any:
@@ -97,7 +98,7 @@ async def elected(site: Running, leadership: Elected) -> None:
 
 @pytest.mark.parametrize(("task", "place"), OF_SERVICE.items(), ids=OF_SERVICE)
 async def test_a_task_of_the_service_starts_again(
-    task: BackgroundTask, place: tuple[type, str], failing: Failing
+    task: BackgroundTask, place: tuple[type | ModuleType, str], failing: Failing
 ) -> None:
     calls = failing(*place, UNREADY_AFTER - 1)
     leadership = Elected()
@@ -112,7 +113,7 @@ async def test_a_task_of_the_service_starts_again(
 
 @pytest.mark.parametrize(("task", "place"), OF_SERVICE.items(), ids=OF_SERVICE)
 async def test_a_task_of_the_service_that_goes_on_failing_makes_it_unready_and_at_last_dead(
-    task: BackgroundTask, place: tuple[type, str], failing: Failing, monkeypatch: pytest.MonkeyPatch
+    task: BackgroundTask, place: tuple[type | ModuleType, str], failing: Failing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervision, "_LONGEST_PAUSE", 0.001)
     calls = failing(*place, 10**6)
@@ -131,7 +132,7 @@ async def test_a_task_of_the_service_that_goes_on_failing_makes_it_unready_and_a
 @pytest.mark.parametrize(("task", "place"), OF_CLUSTER.items(), ids=OF_CLUSTER)
 async def test_a_task_of_the_cluster_starts_again(
     task: BackgroundTask,
-    place: tuple[type, str],
+    place: tuple[type | ModuleType, str],
     failing: Failing,
     make: Make,  # noqa: F811 - a fixture
     observer: CountingObserver,  # noqa: F811
@@ -196,7 +197,7 @@ async def test_a_handler_that_fails_costs_one_object(
     name: str, problem: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same for what takes in each kind: the object is counted and named, those after it are taken in."""
-    from dra_extender.kube.watch.dispatch import EventDispatcher, read_meta  # noqa: PLC0415 - used here alone
+    from dra_extender.kube.reflector import EventDispatcher, read_meta  # noqa: PLC0415 - used here alone
     from dra_extender.ledger.ledger import Ledger  # noqa: PLC0415
 
     counted = CountingObserver()

@@ -16,6 +16,7 @@ from dra_extender.config.service_settings import ClusterSettings, LeaderElection
 from dra_extender.config.settings import InvalidSettingsError, Settings
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
+from dra_extender.service.leadership import Leadership
 from dra_extender.service.server import listen
 from dra_extender.service.wiring import assemble, check_account, serve, with_scheduler
 from dra_extender.simulator.apiserver.cluster import MemoryCluster, MemoryPods
@@ -92,7 +93,7 @@ class Running:
         await until_async(is_ready)
 
 
-class Elected:
+class Elected(Leadership):
     """Leads when the test says so; notes what it is asked for, with what had been done before."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 import random
 from typing import Any, Final
 
-from dra_extender.kube.objects.scheduler_waker import WAKE_UP_CLASS
+from dra_extender.kube.scheduler_waker import WAKE_UP_CLASS
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.simulator.apiserver.store import Store
 

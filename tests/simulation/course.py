@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from dra_extender.kube.leader.lease import held_on
+from dra_extender.kube.leader_election import held_on
 from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 

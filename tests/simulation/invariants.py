@@ -5,7 +5,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.features import Features
-from dra_extender.kube.leader.lease import held_on
+from dra_extender.kube.leader_election import held_on
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.ledger.sinks import sinks_of

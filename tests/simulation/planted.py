@@ -15,13 +15,13 @@ from dra_extender.allocator.rules.capacity import Sharing
 from dra_extender.allocator.rules.compatibility_groups import GroupTable
 from dra_extender.allocator.rules.counter_sets import CounterTable
 from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.kube.claims import KubeClaims
 from dra_extender.kube.client import transport
 from dra_extender.kube.client.errors import ApiCallError
-from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher
-from dra_extender.kube.leader.lease import LeaseView
-from dra_extender.kube.objects.claims import KubeClaims
-from dra_extender.kube.objects.scheduler_waker import KubeWaker
-from dra_extender.kube.watch.dispatch import EventDispatcher
+from dra_extender.kube.endpoint_publisher import EndpointPublisher
+from dra_extender.kube.leader_election import LeaseView
+from dra_extender.kube.reflector import EventDispatcher
+from dra_extender.kube.scheduler_waker import KubeWaker
 from dra_extender.ledger.claims import ClaimIndex
 from dra_extender.ledger.hold_book import HoldBook
 from dra_extender.ledger.ledger import Ledger
@@ -37,7 +37,7 @@ from dra_extender.scheduling.claims import preconditions, writer
 from dra_extender.scheduling.gang.permit import Permit
 from dra_extender.scheduling.holds.stale_holds import StaleHolds
 from dra_extender.scheduling.reclaim.controller import ReclaimController
-from dra_extender.service.leadership import KubeLeadership
+from dra_extender.service.leadership import Leadership
 from msgspec import json
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -177,7 +177,7 @@ PLANTED: Final[dict[str, Plant]] = {
     "the clock of the lease stands still while the machine sleeps": _instead(clock, "_STEADY", time.CLOCK_MONOTONIC),
     "a renewal counts from its answer": _instead(LeaseView, "renewed", _renewed_when_answered),
     "a lease is taken before it has run out": _instead(LeaseView, "may_take", _value(True)),
-    "a new leader does not catch up": _instead(KubeLeadership, "catch_up", _nothing_awaited),
+    "a new leader does not catch up": _instead(Leadership, "catch_up", _nothing_awaited),
     "the leader is not published": _instead(EndpointPublisher, "keep_publishing", _nothing_awaited),
     "deletions are not delivered": _instead(EventDispatcher, "removed", _nothing),
     "a list does not end what is gone": _instead(EventDispatcher, "missing_from", _value(())),

@@ -7,6 +7,7 @@ from typing import Final
 
 import structlog
 
+from dra_extender.kube.claims import KubeClaims, KubeClaimTemplates
 from dra_extender.kube.client.errors import ForbiddenError
 from dra_extender.kube.client.objects import WATCHED
 from dra_extender.kube.client.retry import Backoff, SleepAndJitter
@@ -20,11 +21,10 @@ from dra_extender.kube.discovery import (
     Support,
 )
 from dra_extender.kube.events import KubeEvents
-from dra_extender.kube.leader.election import LeaderElection
-from dra_extender.kube.objects.claims import KubeClaims, KubeClaimTemplates
-from dra_extender.kube.objects.pods import KubePodGroups, KubePods
-from dra_extender.kube.objects.scheduler_waker import KubeWaker
-from dra_extender.kube.watch.reflector import PROMPT_SECONDS
+from dra_extender.kube.leader_election import LeaderElection
+from dra_extender.kube.pods import KubePodGroups, KubePods
+from dra_extender.kube.reflector import PROMPT_SECONDS
+from dra_extender.kube.scheduler_waker import KubeWaker
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.runtime.supervision import BackgroundTask, is_set_within
 from dra_extender.scheduling.ports.cluster import Clock, ServerUnavailableError

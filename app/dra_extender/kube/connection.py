@@ -11,7 +11,7 @@ from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport, WriteFence
 from dra_extender.kube.discovery import Discovery, ServerFacts
-from dra_extender.kube.watch.reflector import Reflector
+from dra_extender.kube.reflector import Reflector
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel_all

@@ -10,8 +10,7 @@ from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.connection import ClusterConnection
 from dra_extender.kube.discovery import ServerFacts
-from dra_extender.kube.watch.list_watch import list_pages
-from dra_extender.kube.watch.reflector import Reflector
+from dra_extender.kube.reflector import Reflector, list_pages
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.runtime.supervision import is_set_within
 

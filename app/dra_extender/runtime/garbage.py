@@ -17,40 +17,39 @@ NEW_OBJECTS: Final = 20_000
 SURVIVING_OBJECTS: Final = 40_000
 
 
-class GarbageCollector:
-    """Collects what failed requests and ended tasks leave behind, and keeps away from what was loaded at the start."""
-
-    def freeze(self) -> None:
-        """Exempt every object that exists now.
-
-        What was old before is not visited: it is what modules have loaded, with hardly a cycle among it to free.
-        """
-        gc.collect(1)
-        gc.freeze()
-
-    async def keep_collecting(self) -> None:
-        """Collect whenever enough objects are new, until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            self.collect_if_due()
-
-    def collect_if_due(self) -> int | None:
-        """Collect if enough objects are new, and return the generation that was collected; otherwise return None."""
-        if gc.get_count()[0] < NEW_OBJECTS:
-            return None
-        generation = int(len(gc.get_objects(1)) >= SURVIVING_OBJECTS)
-        gc.collect(generation)
-        return generation
-
-
 @contextmanager
-def collected_in_short() -> Iterator[GarbageCollector]:
+def collected_in_short() -> Iterator[None]:
     """Prevent that a collection starts by itself inside the block."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        yield GarbageCollector()
+        yield
     finally:
         gc.unfreeze()
         if was_enabled:
             gc.enable()
+
+
+def freeze() -> None:
+    """Exempt every object that exists now from collections.
+
+    What was old before is not visited: it is what modules have loaded, with hardly a cycle among it to free.
+    """
+    gc.collect(1)
+    gc.freeze()
+
+
+async def keep_collecting() -> None:
+    """Collect whenever enough objects are new, until cancelled."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        collect_if_due()
+
+
+def collect_if_due() -> int | None:
+    """Collect if enough objects are new, and return the generation that was collected; otherwise return None."""
+    if gc.get_count()[0] < NEW_OBJECTS:
+        return None
+    generation = int(len(gc.get_objects(1)) >= SURVIVING_OBJECTS)
+    gc.collect(generation)
+    return generation

@@ -28,7 +28,7 @@ from dra_extender.config.service_settings import MetricsAccess
 from dra_extender.config.settings import Settings
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import EventSink, sinks_of
-from dra_extender.runtime.garbage import GarbageCollector, collected_in_short
+from dra_extender.runtime.garbage import collected_in_short, freeze, keep_collecting
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Cluster
@@ -104,11 +104,11 @@ class Service:
         """
         self.certificates.load()
         self.supervisor.watch_loop(asyncio.get_running_loop())
-        with collected_in_short() as collector:
+        with collected_in_short():
             async with AsyncExitStack() as listeners:
                 await self._listen(listeners, listener, probes)
                 try:
-                    await self._work(stop, collector)
+                    await self._work(stop)
                 finally:
                     self._enter(STOPPING)
                     await self.cluster.stop()
@@ -129,17 +129,17 @@ class Service:
         certificates = self.certificates if self.settings.tls.serves_verbs else None
         await listeners.enter_async_context(serving(self.app, server, verbs, connections, certificates))
 
-    async def _work(self, stop: asyncio.Event, collector: GarbageCollector) -> None:
+    async def _work(self, stop: asyncio.Event) -> None:
         stopped = asyncio.create_task(stop.wait())
         stopped.add_done_callback(lambda _: self._enter(STOPPING))
         certificates = self.supervisor.keep(BackgroundTask.CERTIFICATES, self.certificates.keep_reloading)
         try:
             if not await _unless({stopped}, self._load()):
                 return
-            collector.freeze()
+            freeze()
             keep = self.supervisor.keep
             background = [
-                keep(BackgroundTask.COLLECTOR, collector.keep_collecting),
+                keep(BackgroundTask.COLLECTOR, keep_collecting),
                 keep(BackgroundTask.POLICY, self.policy.keep_reloading),
                 keep(BackgroundTask.AUDIT, self.audit.keep_auditing),
                 keep(BackgroundTask.DEVICE_COUNT, self.device_count.keep_counting),

@@ -30,9 +30,8 @@ from dra_extender.inspection.audit.cluster_audit import AuditedCluster
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.kube.discovery import Support
-from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
-from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher, ServiceEndpoint
-from dra_extender.kube.leader.lease import LeaseTimes
+from dra_extender.kube.endpoint_publisher import EndpointPublisher, ServiceEndpoint
+from dra_extender.kube.leader_election import LeaderElection, LeaseSettings, LeaseTimes
 from dra_extender.kube.token_reviewer import TokenReviewer
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.runtime.supervision import Supervisor
@@ -42,7 +41,7 @@ from dra_extender.service.audit_task import AuditTask
 from dra_extender.service.certificates import Certificates
 from dra_extender.service.decision_recorder import DecisionRecorder
 from dra_extender.service.device_count import DeviceCountTask, DeviceStates
-from dra_extender.service.leadership import KubeLeadership, Leadership
+from dra_extender.service.leadership import Leadership
 from dra_extender.service.policy_reloader import PolicyReloader
 from dra_extender.service.server import listen, raise_limit
 from dra_extender.service.service import LOADING, Service, WatchedCluster
@@ -94,7 +93,7 @@ async def serve(settings: Settings) -> None:
             if probes is not None:
                 ports[PROBES_OVER_TLS if authorized else PROBES] = probes.getsockname()[1]
             publisher = _publisher(settings.leader_election, connection, cluster, ports)
-            leadership = KubeLeadership(election, cluster, publisher)
+            leadership = Leadership(election, cluster, publisher)
         service = assemble(
             settings,
             cluster,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from dra_extender.kube.leader.lease import LeaseRecord, LeaseTimes, LeaseView, held_lease, held_on
+from dra_extender.kube.leader_election import LeaseRecord, LeaseTimes, LeaseView, held_lease, held_on
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,15 +7,14 @@ from functools import partial
 
 import pytest
 import pytest_asyncio
+from dra_extender.kube.claims import KubeClaims
 from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.cluster import KubeCluster
-from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
-from dra_extender.kube.leader.lease import LeaseTimes
-from dra_extender.kube.objects.claims import KubeClaims
-from dra_extender.kube.objects.pods import KubePods
+from dra_extender.kube.leader_election import LeaderElection, LeaseSettings, LeaseTimes
+from dra_extender.kube.pods import KubePods
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.simulator.apiserver.objects import Key, StoredKind

@@ -4,7 +4,7 @@ import json
 from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
-from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher, ServiceEndpoint
+from dra_extender.kube.endpoint_publisher import EndpointPublisher, ServiceEndpoint
 
 from tests.simulation.api_server import Fault
 from tests.simulation.faults import Faults

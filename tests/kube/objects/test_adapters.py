@@ -3,13 +3,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from dra_extender.kube.claims import KubeClaims
 from dra_extender.kube.client.errors import ForbiddenError
 from dra_extender.kube.client.objects import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings, Timeouts
 from dra_extender.kube.client.transport import ApiTransport
-from dra_extender.kube.objects.claims import KubeClaims
-from dra_extender.kube.objects.pods import KubePodGroups, KubePods
-from dra_extender.kube.objects.scheduler_waker import KubeWaker
+from dra_extender.kube.pods import KubePodGroups, KubePods
+from dra_extender.kube.scheduler_waker import KubeWaker
 from dra_extender.kube.secret_store import SecretStore, StoredSecret
 from dra_extender.kube.token_reviewer import TokenReviewer
 from dra_extender.model.claim_edits import MetadataChange

@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from dra_extender.kube.claims import KubeClaims
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.discovery import Discovery, Support
-from dra_extender.kube.objects.claims import KubeClaims
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import (
     AllocationResult,

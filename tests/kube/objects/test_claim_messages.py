@@ -1,6 +1,7 @@
 """Claims edited in their protobuf form; that a real API server takes them is shown by test_spellings_e2e."""
 
 import pytest
+from dra_extender.kube.claims import has_driver_data, with_metadata, with_reservations
 from dra_extender.kube.client.protobuf import (
     MAGIC,
     Envelope,
@@ -12,7 +13,6 @@ from dra_extender.kube.client.protobuf import (
     only_field,
     text,
 )
-from dra_extender.kube.objects.claims import has_driver_data, with_metadata, with_reservations
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.resource_claim import read_head
 from dra_extender.scheduling.ports.cluster import ConflictError

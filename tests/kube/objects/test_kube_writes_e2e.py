@@ -14,7 +14,7 @@ from dra_extender.kube.client.objects import WATCHED
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import OPTIONAL_KINDS, KubeCluster
 from dra_extender.kube.discovery import Support
-from dra_extender.kube.objects.scheduler_waker import WAKE_UP_CLASS
+from dra_extender.kube.scheduler_waker import WAKE_UP_CLASS
 from dra_extender.model.claim_edits import MetadataChange, with_finalizer_and_snapshot
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PROTECTION_FINALIZER, PodGroup, read_pod_group

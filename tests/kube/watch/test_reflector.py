@@ -13,8 +13,7 @@ from dra_extender.kube.client.objects import ResourceKind
 from dra_extender.kube.client.retry import LONGEST, SHORTEST, Backoff, SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
-from dra_extender.kube.watch.list_watch import lines
-from dra_extender.kube.watch.reflector import Reflector
+from dra_extender.kube.reflector import Reflector, lines
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.runtime.supervision import running_task
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
@@ -118,8 +117,8 @@ async def test_a_page_of_objects_that_are_larger_than_those_before_is_not_read_w
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tenant's small objects come before its large ones: no number of objects suits both."""
-    monkeypatch.setattr("dra_extender.kube.watch.list_watch.PAGE_BYTES", KIB * 64)
-    monkeypatch.setattr("dra_extender.kube.watch.list_watch.MOST_BYTES", KIB * 512, raising=False)
+    monkeypatch.setattr("dra_extender.kube.reflector.PAGE_BYTES", KIB * 64)
+    monkeypatch.setattr("dra_extender.kube.reflector.MOST_BYTES", KIB * 512, raising=False)
     for number in range(600):
         bench.put(f"a{number:03}")
     for number in range(80):

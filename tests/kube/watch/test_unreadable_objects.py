@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import pytest
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
-from dra_extender.kube.watch.dispatch import read_meta
-from dra_extender.kube.watch.list_watch import next_size
+from dra_extender.kube.reflector import next_size, read_meta
 
 from tests.kube.watch.test_reflector import Bench
 from tests.simulation.api_server import ApiServer, Fault

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from dra_extender.kube.objects.scheduler_waker import WAKE_UP_CLASS
+from dra_extender.kube.scheduler_waker import WAKE_UP_CLASS
 
 from tests.controlplane import objects
 from tests.controlplane.apiclient import ApiClient

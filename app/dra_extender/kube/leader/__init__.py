@@ -1,1 +1,0 @@
-"""Leader election by a Lease, and the EndpointSlice that leads kube-scheduler to the leader."""

@@ -1,1 +1,0 @@
-"""Reads and writes of one kind of object each."""

@@ -1,1 +1,0 @@
-"""List and watch: one reflector per kind, and the dispatch of events to the ledger's sinks."""
