@@ -6,9 +6,8 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, cast
+from typing import cast
 
-from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchPaused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ScoreTerms
@@ -17,17 +16,14 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.call_budget import Awaited, CallBudget, within_slice
 from dra_extender.scheduling.claims.extended_need import (
-    ExtendedNeed,
     existing_claim,
-    extended_need,
     with_subject,
 )
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, gang_of
 from dra_extender.scheduling.claims.preconditions import (
-    ClaimsByState,
-    extended_claim_on,
-    usable_claims,
+    PodClaims,
+    find_pod_claims,
     why_not_ready,
     why_unusable_on,
 )
@@ -47,31 +43,6 @@ from dra_extender.scheduling.ports.filter_response import FilterResponse
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.scheduling.time_slices import TimeSlices
-
-
-class _PodQuery(NamedTuple):
-    """The request of a pod: its claims by state, its extended resources, and the demand of its open claims (None: no open claim).
-
-    `adoptable`: an allocated claim for the extended resources, from an earlier bind of the pod.
-    """
-
-    pod: Pod
-    claims: ClaimsByState
-    need: ExtendedNeed | None
-    demand: Demand | None
-    adoptable: FoundClaim | None = None
-
-    def adopting(self, existing: FoundClaim) -> "_PodQuery":
-        """Return the query of the pod if it uses this claim, which exists, for its extended resources."""
-        need = None if self.need is None else self.need.met_by(existing)
-        return _PodQuery(self.pod, self.claims.with_allocated(existing), need, self.demand)
-
-    def allows_adoption(self, name: str, ledger: Ledger) -> bool:
-        """Return whether the claim that this query adopts can be used on the node."""
-        node = ledger.nodes.get(name)
-        if node is None or (self.need is not None and isinstance(self.need.on(node), Rejection)):
-            return False
-        return why_unusable_on(node, self.claims.allocated[-1], ledger) is None
 
 
 @dataclass(slots=True)
@@ -280,13 +251,7 @@ class Filter:
                     result = planned
                 else:
                     self.holds.release_pods(pod.uid)
-                    query = self._build_query(pod, candidates, budget)
-                    if isinstance(query, FilterResult):
-                        result = query
-                    elif query.adoptable is None:
-                        result = self._evaluate_query(query, candidates, budget)
-                    else:
-                        result = self._evaluate_adoption(query, query.adoptable, candidates, budget)
+                    result = self._evaluate_alone(pod, candidates, budget)
                     if pod.extended_resources or pod.extended_claim:
                         result.reword(partial(with_subject, pod))
                     if planned is not None and result.fits:
@@ -298,16 +263,16 @@ class Filter:
             result.reject_all([name for name in nodes if name in in_backoff], NODE_IN_BACKOFF)
         return result
 
-    def _build_query(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> _PodQuery | FilterResult:
-        """Return what the pod asks for, or the result on all nodes if a precondition fails or specs have to be read."""
+    def _evaluate_alone(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
+        """Evaluate the pod by itself; on no node if a precondition fails or specs have to be read."""
         ledger, options = self.ledger, self.options
-        claims = usable_claims(pod, ledger)
-        if isinstance(claims, Rejection):
-            return rejected_everywhere(nodes, claims)
+        asked = find_pod_claims(pod, ledger)
+        if isinstance(asked, Rejection):
+            return rejected_everywhere(nodes, asked)
+        claims = asked.claims
         now, timeout = self.clock.now(), options.binding_timeout_seconds
         if options.binding_conditions and (rejection := why_not_ready(claims.allocated, pod, ledger, now, timeout)):
             return rejected_everywhere(nodes, rejection)
-        need = extended_need(pod, ledger) if pod.extended_resources or pod.extended_claim else None
         demand = self.evaluator.allocator.demand(claims.open, budget) if claims.open else None
         if isinstance(demand, UnreadSpecs):
             return FilterResult(unfinished=demand)
@@ -315,38 +280,46 @@ class Filter:
             result = rejected_everywhere(nodes, demand)
             result.limited = demand.code is Code.SEARCH_LIMIT
             return result
-        return _PodQuery(pod, claims, need, demand, None if need is None else existing_claim(pod, ledger))
+        existing = None if asked.need is None else existing_claim(pod, ledger)
+        if existing is None:
+            return self._evaluate_claims(asked, nodes, budget)
+        return self._evaluate_adoption(asked, existing, nodes, budget)
 
     def _evaluate_adoption(
-        self, query: _PodQuery, existing: FoundClaim, nodes: Sequence[str], budget: CallBudget
+        self, asked: PodClaims, existing: FoundClaim, nodes: Sequence[str], budget: CallBudget
     ) -> FilterResult:
-        """Evaluate the nodes on which the pod can use the claim that exists for its extended resources.
+        """Evaluate the nodes on which the pod can use the claim that exists for its extended resources, from an earlier bind.
 
         If none of them fits, the other nodes are evaluated for a new claim; a node that does not fit with the existing claim does
         not fit with a new one, which needs more devices.
         """
-        adopting = query.adopting(existing)
-        result = self._evaluate_query(adopting, nodes, budget)
+        adopting = asked.adopting(existing)
+        result = self._evaluate_claims(adopting, nodes, budget)
         if result.fits or result.unfinished is not None:
             return result
-        usable = dict.fromkeys(name for name in nodes if adopting.allows_adoption(name, self.ledger))
+        usable = dict.fromkeys(name for name in nodes if self._can_adopt(adopting, existing, name))
         other_nodes = [name for name in nodes if name not in usable]
-        result = _merged(result, self._evaluate_query(query, other_nodes, budget), usable)
+        result = _merged(result, self._evaluate_claims(asked, other_nodes, budget), usable)
         if result.fits or result.without_holds.multi_node or result.unfinished:
             return result
         return rejected_everywhere(nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=existing.label))
 
-    def _evaluate_query(self, query: _PodQuery, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
+    def _can_adopt(self, adopting: PodClaims, existing: FoundClaim, name: str) -> bool:
+        node = self.ledger.nodes.get(name)
+        if node is None or (adopting.need is not None and isinstance(adopting.need.on(node), Rejection)):
+            return False
+        return why_unusable_on(node, existing, self.ledger) is None
+
+    def _evaluate_claims(self, asked: PodClaims, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """Evaluate the pod's open claims on the nodes; groups of nodes may need different claims for extended resources."""
-        claims, uid = query.claims, query.pod.uid
+        claims, uid = asked.claims, asked.pod.uid
         result = FilterResult(open=claims.open, held=claims.held)
-        for extended_claim, names in self._group_remaining_nodes(query, nodes, result):
+        for extended_claim, names in self._group_remaining_nodes(asked, nodes, result):
             open_claims = claims.open if extended_claim is None else (*claims.open, extended_claim)
             if not open_claims:
                 result.fits.update(dict.fromkeys(names))
                 continue
-            of_open_claims = query.demand if extended_claim is None else None
-            demand = of_open_claims or self.evaluator.allocator.demand(open_claims, budget)
+            demand = self.evaluator.allocator.demand(open_claims, budget)
             if isinstance(demand, UnreadSpecs):
                 return FilterResult(unfinished=demand)
             if isinstance(demand, Rejection):
@@ -368,14 +341,14 @@ class Filter:
         return result
 
     def _group_remaining_nodes(
-        self, query: _PodQuery, nodes: Sequence[str], result: FilterResult
+        self, asked: PodClaims, nodes: Sequence[str], result: FilterResult
     ) -> Sequence[tuple[FoundClaim | None, Sequence[str]]]:
         """Return the nodes in groups, each with the claim that the pod needs there for its extended resources.
 
         Nodes that are unknown, or that extended resources or decided claims exclude, are rejected instead.
         """
-        claims, need = query.claims, query.need
-        if need is None and claims.open and not (claims.allocated or claims.held):
+        claims = asked.claims
+        if asked.need is None and claims.open and not (claims.allocated or claims.held):
             return ((None, nodes),)
         groups: dict[int, tuple[FoundClaim | None, list[str]]] = {}
         for name in nodes:
@@ -383,7 +356,7 @@ class Filter:
             if node is None:
                 result.reject(name, NODE_UNKNOWN)
                 continue
-            extended = extended_claim_on(node, query.pod, claims, need, self.ledger)
+            extended = asked.extended_claim_on(node, self.ledger)
             if isinstance(extended, Rejection):
                 result.reject(name, extended)
             else:

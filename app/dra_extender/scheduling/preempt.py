@@ -15,7 +15,7 @@ from dra_extender.scheduling.call_budget import Awaited, CallBudget, within_slic
 from dra_extender.scheduling.claims.extended_need import extended_need
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
-from dra_extender.scheduling.claims.preconditions import extended_claim_on, sort_claims
+from dra_extender.scheduling.claims.preconditions import PodClaims, sort_claims
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
@@ -67,13 +67,12 @@ class Preempt:
     ) -> Mapping[str, Sequence[str]] | UnreadSpecs:
         """Return the entries of `victims` whose nodes are feasible for these claims; a pass after a pause repeats no search."""
         ledger = self.ledger
-        claims = sort_claims(pod_claims, ledger)
-        undecided = (*claims.held, *claims.open)
-        need = extended_need(pod, ledger)
+        asked = PodClaims(pod, sort_claims(pod_claims, ledger), extended_need(pod, ledger))
+        undecided = (*asked.claims.held, *asked.claims.open)
         feasible_nodes: dict[str, Sequence[str]] = {}
         for name, uids in victims.items():
             node = ledger.nodes.get(name)
-            extended = None if node is None else extended_claim_on(node, pod, claims, need, ledger)
+            extended = None if node is None else asked.extended_claim_on(node, ledger)
             if node is None or isinstance(extended, Rejection):
                 continue
             open_claims = undecided if extended is None else (*undecided, extended)

@@ -7,8 +7,9 @@ import pytest
 from dra_extender.allocator.state.features import Features
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.call_budget import CallBudget
+from dra_extender.scheduling.claims.preconditions import PodClaims
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.gang.members import MemberCandidate, candidate_of, members_of
+from dra_extender.scheduling.gang.members import candidate_of, members_of
 from dra_extender.scheduling.gang.offers import GangOffers
 from dra_extender.scheduling.gang.placements import PlacementOracle, PlanRequest
 
@@ -31,7 +32,7 @@ def test_capacities_are_kept_by_what_claims_read_and_not_with_its_text(other: st
         world.add_member("g", f"p{number}", f"c{number}")
         pod = world.known_pod(f"p{number}")
         candidate = candidate_of(pod, world.ledger)
-        assert isinstance(candidate, MemberCandidate)
+        assert isinstance(candidate, PodClaims)
         offered = GangOffers(world.ledger).among(group, pod.uid, ["n1"])
         oracle = PlacementOracle(
             world.ledger,
@@ -43,7 +44,7 @@ def test_capacities_are_kept_by_what_claims_read_and_not_with_its_text(other: st
             CallBudget(SystemClock(), math.inf),
         )
         with pytest.raises(StopIteration) as end:
-            next(oracle.capacity(members_of((candidate,), offered.to), "n1"))
+            next(oracle.capacity(members_of((candidate,), offered.to, world.ledger.member_fit.digest), "n1"))
         assert end.value.value == 1
     assert len(capacities) == 2
     assert len(repr(capacities)) < 2_000

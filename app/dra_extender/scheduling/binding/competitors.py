@@ -17,10 +17,10 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.call_budget import CallBudget
-from dra_extender.scheduling.claims.extended_need import existing_claim, extended_need
+from dra_extender.scheduling.claims.extended_need import existing_claim
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.preconditions import usable_claims, why_unusable_on
+from dra_extender.scheduling.claims.preconditions import find_pod_claims, why_unusable_on
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 
 _MOST_PODS: Final = 500
@@ -139,10 +139,10 @@ class Competitors:
         ledger = self._ledger
         if pod.gates:
             return False
-        claims = usable_claims(pod, ledger)
-        if isinstance(claims, Rejection):
-            return claims.code not in _NOT_NOW
-        need = None if existing_claim(pod, ledger) is not None else extended_need(pod, ledger)
+        asked = find_pod_claims(pod, ledger)
+        if isinstance(asked, Rejection):
+            return asked.code not in _NOT_NOW
+        claims, need = asked.claims, None if existing_claim(pod, ledger) is not None else asked.need
         undecided = (*claims.held, *claims.open)
         if need is None:
             published = [device for device in published if self._may_serve(undecided, device, budget)]

@@ -16,7 +16,7 @@ from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead
-from dra_extender.scheduling.claims.extended_need import ExtendedNeed
+from dra_extender.scheduling.claims.extended_need import ExtendedNeed, extended_need
 from dra_extender.scheduling.claims.group_entries import why_crowded_out, why_full
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, is_crowded
 
@@ -108,8 +108,26 @@ class ClaimsByState(NamedTuple):
     held: tuple[FoundClaim, ...]
     open: tuple[FoundClaim, ...]
 
-    def with_allocated(self, claim: FoundClaim) -> "ClaimsByState":
-        return self._replace(allocated=(*self.allocated, claim))
+
+class PodClaims(NamedTuple):
+    """What a pod asks for: its claims, and its extended resources as far as device classes may have to serve them (`need`)."""
+
+    pod: Pod
+    claims: ClaimsByState
+    need: ExtendedNeed | None
+
+    def adopting(self, existing: FoundClaim) -> "PodClaims":
+        """Return the same for the pod if it uses this claim, which exists, for its extended resources."""
+        claims = self.claims._replace(allocated=(*self.claims.allocated, existing))
+        return PodClaims(self.pod, claims, None if self.need is None else self.need.met_by(existing))
+
+    def extended_claim_on(self, node: Node, ledger: Ledger) -> FoundClaim | Rejection | None:
+        """Return the claim for extended resources that the pod needs on this node; or why its claims exclude the node."""
+        claim_need = None if self.need is None else self.need.on(node)
+        if isinstance(claim_need, Rejection):
+            return claim_need
+        excluded = why_excluded(self.pod, node, self.claims, ledger)
+        return excluded or (None if claim_need is None else claim_need.claim)
 
 
 def sort_claims(claims: tuple[FoundClaim, ...], ledger: Ledger) -> ClaimsByState:
@@ -124,12 +142,13 @@ def sort_claims(claims: tuple[FoundClaim, ...], ledger: Ledger) -> ClaimsByState
     return ClaimsByState(tuple(allocated), tuple(held), tuple(still_open))
 
 
-def usable_claims(pod: Pod, ledger: Ledger) -> ClaimsByState | Rejection:
-    """Return the claims of a pod that has no node yet, or why no node can be had with them: one is missing, or has no room."""
+def find_pod_claims(pod: Pod, ledger: Ledger) -> PodClaims | Rejection:
+    """Return what a pod without a node asks for, or why no node can be had with it: a claim is missing, or has no room."""
     claims = find_claims(pod, ledger)
     if isinstance(claims, Rejection):
         return claims
-    return why_fully_reserved(claims, ledger) or sort_claims(claims, ledger)
+    rejection = why_fully_reserved(claims, ledger)
+    return rejection or PodClaims(pod, sort_claims(claims, ledger), extended_need(pod, ledger))
 
 
 def why_fully_reserved(claims: tuple[FoundClaim, ...], ledger: Ledger) -> Rejection | None:
@@ -180,16 +199,6 @@ def why_excluded(pod: Pod, node: Node, claims: ClaimsByState, ledger: Ledger) ->
         if hold is not None and node.name not in hold.placements:
             return Rejection(code=Code.CLAIM_HELD_ELSEWHERE, claim=claim.label)
     return None
-
-
-def extended_claim_on(
-    node: Node, pod: Pod, claims: ClaimsByState, need: ExtendedNeed | None, ledger: Ledger
-) -> FoundClaim | Rejection | None:
-    """Return the claim for extended resources that the pod needs on this node; or why its claims exclude the node."""
-    claim_need = None if need is None else need.on(node)
-    if isinstance(claim_need, Rejection):
-        return claim_need
-    return why_excluded(pod, node, claims, ledger) or (None if claim_need is None else claim_need.claim)
 
 
 def why_unusable_on(node: Node, claim: FoundClaim, ledger: Ledger) -> Rejection | None:

@@ -15,10 +15,10 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
+from dra_extender.scheduling.claims.preconditions import PodClaims
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
 from dra_extender.scheduling.gang.members import (
     GangSnapshot,
-    MemberCandidate,
     candidate_of,
     existing_members,
     lacking_text,
@@ -217,7 +217,7 @@ class GangCoordinator:
     def _plan_first_members(
         self,
         group: PodGroup,
-        candidates: Sequence[MemberCandidate],
+        candidates: Sequence[PodClaims],
         needed: int,
         nodes: Sequence[str],
         budget: CallBudget,
@@ -351,7 +351,7 @@ class GangCoordinator:
         plan: GangPlan,
         call: _MemberCall,
         assignments: Mapping[str, Assignment],
-        candidates: Sequence[MemberCandidate],
+        candidates: Sequence[PodClaims],
     ) -> None:
         """Hold these assignments, and report them: earlier calls for the other members may have ended with a rejection."""
         plan.assignments.update(assignments)
@@ -360,9 +360,7 @@ class GangCoordinator:
             if uid != call.pod.uid:
                 self.on_assigned(uid)
 
-    def _hold(
-        self, group: PodGroup, assignments: Mapping[str, Assignment], candidates: Sequence[MemberCandidate]
-    ) -> None:
+    def _hold(self, group: PodGroup, assignments: Mapping[str, Assignment], candidates: Sequence[PodClaims]) -> None:
         meta = group.metadata
         users: dict[str, list[str]] = {}
         for uid, assignment in assignments.items():

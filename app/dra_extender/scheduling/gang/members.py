@@ -11,13 +11,8 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.call_budget import CallBudget
-from dra_extender.scheduling.claims.extended_need import (
-    ExtendedNeed,
-    existing_claim,
-    extended_need,
-    planned_uid,
-)
-from dra_extender.scheduling.claims.preconditions import ClaimsByState, usable_claims
+from dra_extender.scheduling.claims.extended_need import existing_claim, planned_uid
+from dra_extender.scheduling.claims.preconditions import PodClaims, find_pod_claims
 
 _MOST_NAMED: Final = 3
 _REPORT_BEGIN: Final = "0/"
@@ -46,43 +41,13 @@ class GangMember:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberCandidate:
-    """A member with claims to be allocated, or with extended resources that device classes may have to serve (`need`).
-
-    `node_needs` is equal for members that need the same of a node besides devices.
-    """
-
-    pod: Pod
-    claims: ClaimsByState
-    need: ExtendedNeed | None
-    node_needs: bytes
-
-    @property
-    def planned_uid(self) -> str:
-        """UID under which a claim for extended resources is planned, empty if none can be needed."""
-        return "" if self.need is None or self.need.is_met else planned_uid(self.pod)
-
-    @property
-    def claim_kinds(self) -> Mapping[str, Hashable]:
-        """Return a value for each claim to be allocated, by UID; it is equal for claims that ask for the same."""
-        kinds: dict[str, Hashable] = {claim.uid: claim.record.spec_digest for claim in self.claims.open}
-        return kinds | {self.planned_uid: self.pod.extended_requests} if self.planned_uid else kinds
-
-    @property
-    def devices(self) -> int:
-        """The approximate number of devices that the member asks for; mode All counts as many."""
-        extended = sum(request.amount for container in self.pod.extended_requests for request in container.requests)
-        return extended + sum(claim.record.devices for claim in self.claims.open)
-
-
-@dataclass(frozen=True, slots=True)
 class GangSnapshot:
     """A gang at one moment: the members to assign, how many at least (0 or less: enough are assigned), and why others wait.
 
     `limited`: the budget was spent before all members were judged.
     """
 
-    candidates: tuple[MemberCandidate, ...]
+    candidates: tuple[PodClaims, ...]
     needed: int
     unready: tuple[tuple[Pod, Rejection], ...]
     limited: bool = False
@@ -167,7 +132,7 @@ def take_snapshot(group: PodGroup, ledger: Ledger, budget: CallBudget, offered: 
     Raises:
         SearchPaused: the slice of time is over.  What was found of members is kept for the next snapshot.
     """
-    candidates: list[MemberCandidate] = []
+    candidates: list[PodClaims] = []
     unready: list[tuple[Pod, Rejection]] = []
     members = existing_members(group, ledger)
     # Of all members first: a snapshot after a pause begins anew with the candidates.
@@ -184,24 +149,37 @@ def take_snapshot(group: PodGroup, ledger: Ledger, budget: CallBudget, offered: 
     return GangSnapshot(tuple(candidates), (group.min_count or 0) - assigned, tuple(unready), limited)
 
 
-def candidate_of(pod: Pod, ledger: Ledger) -> MemberCandidate | Rejection | None:
-    """Return the candidate for a member that is not bound, or why the member has to wait; None if it needs no assignment."""
-    claims, need = usable_claims(pod, ledger), extended_need(pod, ledger)
-    if isinstance(claims, Rejection):
-        return claims
-    existing = None if need is None else existing_claim(pod, ledger)
-    if need is not None and existing is not None:
-        claims, need = claims.with_allocated(existing), need.met_by(existing)
-    candidate = MemberCandidate(pod, claims, need, ledger.member_fit.digest(pod.uid))
-    return candidate if candidate.claims.open or candidate.planned_uid else None
+def candidate_of(pod: Pod, ledger: Ledger) -> PodClaims | Rejection | None:
+    """Return what a member that is not bound asks for, or why the member has to wait; None if it needs no assignment."""
+    candidate = find_pod_claims(pod, ledger)
+    if isinstance(candidate, Rejection):
+        return candidate
+    existing = None if candidate.need is None else existing_claim(pod, ledger)
+    if existing is not None:
+        candidate = candidate.adopting(existing)
+    return candidate if candidate.claims.open or planned_claim(candidate) else None
 
 
-def members_of(candidates: Sequence[MemberCandidate], offered: Callable[[str], frozenset[str]]) -> list[GangMember]:
+def planned_claim(candidate: PodClaims) -> str:
+    """Return the UID under which a claim for the member's extended resources is planned; empty if none can be needed."""
+    return "" if candidate.need is None or candidate.need.is_met else planned_uid(candidate.pod)
+
+
+def members_of(
+    candidates: Sequence[PodClaims], offered: Callable[[str], frozenset[str]], node_needs: Callable[[str], bytes]
+) -> list[GangMember]:
     """Return the members in the order of planning: most devices first, then fewest nodes; members of one kind in a row.
 
-    `offered` returns the nodes to which the pod with this UID may go.
+    `offered` returns the nodes to which the pod with this UID may go.  `node_needs` returns what is equal for pods that need the
+    same of a node besides devices.
     """
-    kinds_by_pod = {candidate.pod.uid: candidate.claim_kinds for candidate in candidates}
+    kinds_by_pod: dict[str, dict[str, Hashable]] = {}
+    for candidate in candidates:
+        kinds = kinds_by_pod[candidate.pod.uid] = {
+            claim.uid: claim.record.spec_digest for claim in candidate.claims.open
+        }
+        if planned := planned_claim(candidate):
+            kinds[planned] = candidate.pod.extended_requests
     users = Counter(uid for kinds in kinds_by_pod.values() for uid in kinds)
     members = []
     for candidate in candidates:
@@ -210,11 +188,23 @@ def members_of(candidates: Sequence[MemberCandidate], offered: Callable[[str], f
         shared = frozenset(uid for uid in kinds if users[uid] > 1)
         claim_kinds = tuple(uid if uid in shared else digest for uid, digest in kinds.items())
         decided = frozenset(claim.uid for claim in (*candidate.claims.allocated, *candidate.claims.held))
-        nodes = offered(pod.uid)
-        kind = claim_kinds, decided, pod.extended_requests, pod.extended_claim, candidate.node_needs, nodes
+        kind = (
+            claim_kinds,
+            decided,
+            pod.extended_requests,
+            pod.extended_claim,
+            node_needs(pod.uid),
+            offered(pod.uid),
+        )
         members.append(GangMember(pod.uid, tuple(kinds), kind, claim_kinds, shared))
-    devices = {candidate.pod.uid: candidate.devices for candidate in candidates}
+    devices = {candidate.pod.uid: _devices_asked(candidate) for candidate in candidates}
     row: dict[Hashable, int] = {}
     for member in members:
         row.setdefault(member.kind, len(row))
     return sorted(members, key=lambda member: (-devices[member.uid], len(offered(member.uid)), row[member.kind]))
+
+
+def _devices_asked(candidate: PodClaims) -> int:
+    """Return about how many devices the member asks for; mode All counts as many."""
+    extended = sum(request.amount for container in candidate.pod.extended_requests for request in container.requests)
+    return extended + sum(claim.record.devices for claim in candidate.claims.open)

@@ -18,11 +18,11 @@ from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.extended_need import ExtendedClaimNeed
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.preconditions import extended_claim_on
+from dra_extender.scheduling.claims.preconditions import PodClaims
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.gang.members import GangMember, MemberCandidate
+from dra_extender.scheduling.gang.members import GangMember, planned_claim
 from dra_extender.scheduling.gang.offers import OfferedNodes
 
 _NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
@@ -50,7 +50,7 @@ class PlanRequest(NamedTuple):
     """
 
     pod_uid: str
-    candidates: Sequence[MemberCandidate]
+    candidates: Sequence[PodClaims]
     needed: int
     offered: OfferedNodes
     steps: int = MAX_STEPS
@@ -92,7 +92,7 @@ class PlacementOracle:
         usage = ledger.usage_without(ignored_holds, freed) if ignored_holds or freed else ledger.usage()
         self._by_uid = {member.pod.uid: member for member in candidates}
         self._claims = {claim.uid: claim for member in candidates for claim in member.claims.open}
-        self._extended = {member.planned_uid: member for member in candidates if member.planned_uid}
+        self._extended = {uid: member for member in candidates if (uid := planned_claim(member))}
         self._offered = request.offered
         self._usage = BackoffUsage(usage, backed_off) if backed_off else usage
         # Where the usage may differ from what is allocated; None: on any node.
@@ -151,9 +151,7 @@ class PlacementOracle:
             return False
         if not self._offered.is_known(uid, node) and not ledger.member_fit.admits(uid, node):
             return False
-        candidate = self._by_uid[uid]
-        extended = extended_claim_on(ledger.nodes[node], candidate.pod, candidate.claims, candidate.need, ledger)
-        return not isinstance(extended, Rejection)
+        return not isinstance(self._by_uid[uid].extended_claim_on(ledger.nodes[node], ledger), Rejection)
 
     def usable(self, placement: ClaimPlacement, node: str) -> bool:
         """Return whether a pod on the node can use the devices of the placement."""

@@ -164,7 +164,10 @@ class GangPlanner:
             raise PlanUnfinishedError(UnreadSpecs(tuple(unread.values())))
 
     def _begin(self, request: PlanRequest, facts: _PlanFacts, budget: CallBudget) -> _OngoingPlan:
-        offered, members = request.offered, members_of(request.candidates, request.offered.to)
+        offered, members = (
+            request.offered,
+            members_of(request.candidates, request.offered.to, self.ledger.member_fit.digest),
+        )
         if len(self._capacities) > _MOST_CAPACITIES:
             self._capacities.clear()
         oracle = PlacementOracle(
