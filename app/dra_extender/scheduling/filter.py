@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
+from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchPaused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ScoreTerms
@@ -282,11 +283,16 @@ class Filter:
             return result
         existing = None if asked.need is None else existing_claim(pod, ledger)
         if existing is None:
-            return self._evaluate_claims(asked, nodes, budget)
-        return self._evaluate_adoption(asked, existing, nodes, budget)
+            return self._evaluate_claims(asked, demand, nodes, budget)
+        return self._evaluate_adoption(asked, demand, existing, nodes, budget)
 
     def _evaluate_adoption(
-        self, asked: PodClaims, existing: FoundClaim, nodes: Sequence[str], budget: CallBudget
+        self,
+        asked: PodClaims,
+        open_demand: Demand | None,
+        existing: FoundClaim,
+        nodes: Sequence[str],
+        budget: CallBudget,
     ) -> FilterResult:
         """Evaluate the nodes on which the pod can use the claim that exists for its extended resources, from an earlier bind.
 
@@ -294,12 +300,12 @@ class Filter:
         not fit with a new one, which needs more devices.
         """
         adopting = asked.adopting(existing)
-        result = self._evaluate_claims(adopting, nodes, budget)
+        result = self._evaluate_claims(adopting, open_demand, nodes, budget)
         if result.fits or result.unfinished is not None:
             return result
         usable = dict.fromkeys(name for name in nodes if self._can_adopt(adopting, existing, name))
         other_nodes = [name for name in nodes if name not in usable]
-        result = _merged(result, self._evaluate_claims(asked, other_nodes, budget), usable)
+        result = _merged(result, self._evaluate_claims(asked, open_demand, other_nodes, budget), usable)
         if result.fits or result.without_holds.multi_node or result.unfinished:
             return result
         return rejected_everywhere(nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=existing.label))
@@ -310,8 +316,13 @@ class Filter:
             return False
         return why_unusable_on(node, existing, self.ledger) is None
 
-    def _evaluate_claims(self, asked: PodClaims, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        """Evaluate the pod's open claims on the nodes; groups of nodes may need different claims for extended resources."""
+    def _evaluate_claims(
+        self, asked: PodClaims, open_demand: Demand | None, nodes: Sequence[str], budget: CallBudget
+    ) -> FilterResult:
+        """Evaluate the pod's open claims on the nodes; groups of nodes may need different claims for extended resources.
+
+        `open_demand`: the demand of these claims only; None if there are none.
+        """
         claims, uid = asked.claims, asked.pod.uid
         result = FilterResult(open=claims.open, held=claims.held)
         for extended_claim, names in self._group_remaining_nodes(asked, nodes, result):
@@ -319,7 +330,8 @@ class Filter:
             if not open_claims:
                 result.fits.update(dict.fromkeys(names))
                 continue
-            demand = self.evaluator.allocator.demand(open_claims, budget)
+            known = open_demand if extended_claim is None else None
+            demand = known or self.evaluator.allocator.demand(open_claims, budget)
             if isinstance(demand, UnreadSpecs):
                 return FilterResult(unfinished=demand)
             if isinstance(demand, Rejection):
