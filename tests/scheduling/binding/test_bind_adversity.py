@@ -6,8 +6,9 @@ import pytest
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.scheduling.ports.cluster import ConflictError, RequestRejectedError, ServerUnavailableError
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.simulator.apiserver.objects import Key, StoredKind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
+from tests.controlplane import objects
 from tests.support.scheduling.adversity import edit, troubled_world
 from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
@@ -44,6 +45,27 @@ async def test_a_pod_made_anew_before_the_watch_tells_is_not_bound_by_the_uid_of
             await world.extender.bind("default", "p1", uid, "n1", asyncio.Event())
 
     assert world.node_of() == ""
+
+
+async def test_a_claim_that_another_scheduler_allocates_anew_for_another_node_binds_no_pod_here(
+    world: InMemoryExtender,
+) -> None:
+    claims = Seam(world.cluster.claims)
+    restart(world, claims=claims)
+    world.allocate("c1", "gpu-0")
+
+    def move(claim: Json) -> None:
+        allocation = claim["status"]["allocation"]
+        allocation["devices"]["results"][0]["pool"] = "n2"
+        allocation["nodeSelector"] = objects.on_node("n2")
+
+    claims.before("update_status", edit(world, move))
+    async with world.watching():
+        with pytest.raises(RetryableError, match=r"node n1 cannot be used any more: .* allocated for another node"):
+            await world.bind("p1", "n1")
+        assert world.node_of() == ""
+        await world.bind("p1", "n2")
+    assert world.node_of() == "n2"
 
 
 @pytest.mark.parametrize("step", ["update", "update_status"])
