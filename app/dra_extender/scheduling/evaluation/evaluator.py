@@ -55,16 +55,15 @@ class NodeEvaluator:
         Evaluation stops at `max_feasible` nodes that fit, unless nodes that fit differ in score terms.
         """
         evaluation = self._results.begin_call(demand, budget)
-        ranking = self._ranking
-        ordered = in_order if ranking is None else ranking.order(pod_uid, evaluation, nodes, in_order)
-        table, under_holds = evaluation.table, evaluation.under_holds
+        ranking, table, under_holds = self._ranking, evaluation.table, evaluation.under_holds
         if not table.fits:
-            ordered = list(ordered)
-            texts = table.texts_of(ordered)
+            in_order = list(in_order)
+            texts = table.texts_of(in_order)
             if texts is not None:
-                self._cached_results += len(ordered)
-                result.reject_batch(ordered, texts, table.rejection)
+                self._cached_results += len(in_order)
+                result.reject_batch(in_order, texts, table.rejection)
                 return ()
+        ordered = in_order if ranking is None else ranking.order(pod_uid, evaluation, nodes, in_order)
         held_in_order, find, searched = HELD_IN_ORDER if ranking else 0, self._results.find, evaluation.searched
         held_nodes: list[str] = []
         eager: list[str] = []
