@@ -1,9 +1,12 @@
 """What others do to pods, claims, nodes and the API server while a bind is at work: it ends well or in words, nothing is lost."""
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.scheduling.binding.condition_wait import ConditionWait
 from dra_extender.scheduling.ports.cluster import ConflictError, RequestRejectedError, ServerUnavailableError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
@@ -66,6 +69,46 @@ async def test_a_claim_that_another_scheduler_allocates_anew_for_another_node_bi
         assert world.node_of() == ""
         await world.bind("p1", "n2")
     assert world.node_of() == "n2"
+
+
+@pytest.mark.parametrize("conditions", [True, False])
+async def test_a_claim_that_is_deallocated_after_its_reservation_binds_no_pod(
+    world: InMemoryExtender, *, conditions: bool
+) -> None:
+    world.options = replace(world.options, binding_conditions=conditions)
+    claims = Seam(world.cluster.claims)
+    restart(world, claims=claims)
+    world.allocate("c1", "gpu-0")
+
+    async def deallocate() -> None:
+        edit(world, lambda claim: claim["status"].clear())()
+        await world.cluster.watch.caught_up()
+
+    claims.after("update_status", deallocate)
+    async with world.watching():
+        with pytest.raises(RetryableError, match="claim default/c1 was deallocated meanwhile"):
+            await world.bind("p1", "n1")
+    assert world.node_of() == ""
+
+
+@pytest.mark.parametrize("conditions", [True, False])
+async def test_a_claim_that_is_deallocated_after_the_wait_binds_no_pod(
+    world: InMemoryExtender, monkeypatch: pytest.MonkeyPatch, *, conditions: bool
+) -> None:
+    world.options = replace(world.options, binding_conditions=conditions)
+    restart(world)
+    wait = ConditionWait.wait_until_ready
+
+    async def wait_and_deallocate(self: ConditionWait, bind: Any) -> None:
+        await wait(self, bind)
+        edit(world, lambda claim: claim["status"].clear())()
+        await world.cluster.watch.caught_up()
+
+    monkeypatch.setattr(ConditionWait, "wait_until_ready", wait_and_deallocate)
+    async with world.watching():
+        with pytest.raises(RetryableError, match="was deallocated while pod"):
+            await world.bind("p1", "n1")
+    assert world.node_of() == ""
 
 
 @pytest.mark.parametrize("step", ["update", "update_status"])

@@ -129,6 +129,9 @@ class ClaimWriter:
                 return await self._claims.update_status(*claim.metadata.key, with_reservations(raw, missing))
 
         stored = await self._write_with_retries(record, write_reservations)
+        if stored.claim.status.allocation is None:
+            # The watch may bring a later state before the answer.
+            raise RetryableError(f"claim {stored.claim.metadata.full_name} was deallocated meanwhile")
         stored.written_for |= added
         return frozenset(entry.uid for entry, _ in reservations if not stored.claim.reserved_by(entry.uid))
 
