@@ -75,7 +75,7 @@ async def test_a_claim_that_another_scheduler_allocates_anew_for_another_node_bi
 async def test_a_claim_that_is_deallocated_after_its_reservation_binds_no_pod(
     world: InMemoryExtender, *, conditions: bool
 ) -> None:
-    world.options = replace(world.options, binding_conditions=conditions)
+    world.features = replace(world.features, device_binding_and_status=conditions)
     claims = Seam(world.cluster.claims)
     restart(world, claims=claims)
     world.allocate("c1", "gpu-0")
@@ -95,7 +95,7 @@ async def test_a_claim_that_is_deallocated_after_its_reservation_binds_no_pod(
 async def test_a_claim_that_is_deallocated_after_the_wait_binds_no_pod(
     world: InMemoryExtender, monkeypatch: pytest.MonkeyPatch, *, conditions: bool
 ) -> None:
-    world.options = replace(world.options, binding_conditions=conditions)
+    world.features = replace(world.features, device_binding_and_status=conditions)
     restart(world)
     wait = ConditionWait.wait_until_ready
 

@@ -105,13 +105,13 @@ class ConditionWait:
             self.metrics.binding.waited(bind.pod.scheduler_name, drivers, status, seconds)
 
     async def confirm(self, claims: Sequence[FoundClaim], ready: Sequence[ClaimHead], pod: Pod) -> None:
-        """Return if every device is still ready after the bind waited for other things.
+        """Return if every claim is still allocated for the pod, and every device ready, after the bind waited for other things.
 
-        Claims that are the same objects as in `ready`, when they were ready, are not looked at again.
+        The devices of claims that are the same objects as in `ready`, when they were ready, are not looked at again.
         """
-        if not self.options.binding_conditions:
-            return
-        if all(self._reserved(claim, pod).claim is then for claim, then in zip(claims, ready, strict=True)):
+        heads = [self._reserved(claim, pod).claim for claim in claims]
+        unchanged = all(head is then for head, then in zip(heads, ready, strict=True))
+        if unchanged or not self.options.binding_conditions:
             return
         try:
             pending = await self._pending(claims, pod, self.cluster.clock.now())
