@@ -50,16 +50,17 @@ def expression(overload: Overload, gene: Gene) -> str:
     """The selector; longer ones than the API takes can come out."""
     written = Written()
     arguments = [write(each, written) for each in gene.parts]
-    call = _call(overload["name"], arguments, member=overload["member"])
+    called = call(overload["name"], arguments, member=overload["member"])
     rounds = min(gene.numbers[0], _MOST_ROUNDS)
     if rounds:
-        body = written.around(f"lists.range({2**rounds}).all(r, [dyn({call})].size() == 1)")
+        body = written.around(f"lists.range({2**rounds}).all(r, [dyn({called})].size() == 1)")
     else:
-        body = written.around(f"[dyn({call})].size() == 1")
+        body = written.around(f"[dyn({called})].size() == 1")
     return body
 
 
-def _call(name: str, arguments: list[str], *, member: bool) -> str:
+def call(name: str, arguments: list[str], *, member: bool) -> str:
+    """A call as it is written, of an operator or of a function."""
     if name == "_[_]":
         return f"{arguments[0]}[{arguments[1]}]"
     if name == "_[?_]":

@@ -15,7 +15,7 @@ from dra_extender.cel.values.values import CONTAINERS, LISTS, NUMBERS, size_of
 COST_LIMIT: Final = 1_000_000
 """Most cost units that one evaluation may spend, as in the API (CELSelectorExpressionMaxCost)."""
 WORK_LIMIT: Final = 1_500_000
-"""Most units of work in one evaluation: elements copied, compared or visited, and what native calls are charged."""
+"""Most units of work in one evaluation: rounds of loops, elements copied, compared or visited, and native calls."""
 UNIT_NANOSECONDS: Final = 40
 """The time of a unit of work; native calls are charged at least twice their measured worst case."""
 CALL_LIMIT: Final = 125_000
@@ -37,7 +37,46 @@ COMPARISON_WORK: Final = 24
 FAILURE_WORK: Final = 48
 """The work of a failure that does not end the evaluation."""
 
-_FREE_NODES: Final = 4
+# The work of running a part of an expression once, without its parts. A loop charges it for each round, before the round.
+VARIABLE_WORK: Final = 1
+LAZY_WORK: Final = 4
+"""The work of a variable that is evaluated on first use, or of binding one."""
+PATH_WORK: Final = 2
+"""The work of a selection by constant names from `device`."""
+SELECTION_WORK: Final = 4
+"""The work of a selection by name."""
+LOOKUP_WORK: Final = 18
+"""The work of an index, a test of presence or an optional selection."""
+TERM_WORK: Final = 2
+"""The work of a term of `&&` or `||`."""
+BRANCH_WORK: Final = 3
+LITERAL_WORK: Final = 4
+"""The work of a list or map literal without elements."""
+ELEMENT_WORK: Final = 3
+ENTRY_WORK: Final = 12
+"""The work of adding an entry to a map."""
+EQUALITY_WORK: Final = 22
+SCALAR_EQUALITY_WORK: Final = 6
+"""The work of `==` of two numbers, or of a value and a constant of its type."""
+MEMBERSHIP_WORK: Final = 6
+CALL_WORK: Final = 2
+"""The work of a call, without its implementation."""
+CHARGED_CALL_WORK: Final = 8
+"""The additional work of a call that is charged by its arguments."""
+FORMULA_WORK: Final = 4
+"""The work of a cost formula, for each argument."""
+DISPATCH_WORK: Final = 8
+"""The additional work of a call whose overload run-time types choose."""
+PYTHON_WORK: Final = 12
+"""The work of an implementation in Python, unless its declaration says another."""
+METERED_WORK: Final = 16
+"""The work of an implementation that charges for sizes, without what it charges."""
+LOOP_WORK: Final = 6
+"""The work of a loop without its rounds."""
+KEY_WORK: Final = 5
+"""The additional work of a round over a map."""
+SEARCH_WORK: Final = 14
+"""The work of looking whether an overload fits run-time types."""
 
 Deadline = Callable[[], bool]
 
@@ -129,11 +168,6 @@ def over_cost() -> CelCostError:
 
 def over_work() -> CelCostError:
     return CelCostError(f"operation cancelled: the evaluation visits more than {WORK_LIMIT} elements")
-
-
-def round_work(nodes: int) -> int:
-    """Return the work of a round of a loop that runs this many nodes of the checked tree."""
-    return ROUND_WORK + 2 * max(0, nodes - _FREE_NODES)
 
 
 def tenth(size: int) -> int:

@@ -7,7 +7,16 @@ import msgspec
 
 from dra_extender.cel.compiler.code import FAILED, CompiledPart, EvaluatePart, constant, evaluated
 from dra_extender.cel.compiler.comparisons import compile_equality
-from dra_extender.cel.cost import EvaluationFrame, Extra
+from dra_extender.cel.cost import (
+    CALL_WORK,
+    CHARGED_CALL_WORK,
+    DISPATCH_WORK,
+    FORMULA_WORK,
+    MEMBERSHIP_WORK,
+    SEARCH_WORK,
+    EvaluationFrame,
+    Extra,
+)
 from dra_extender.cel.environment import UNDECLARED
 from dra_extender.cel.errors import CelCompileError, CelCostError, CelRuntimeError
 from dra_extender.cel.library.conversions import CONVERSIONS
@@ -40,7 +49,9 @@ def compile_call(
     """
     name = node.function.name
     if name in {"_==_", "_!=_"}:
-        return compile_equality(*arguments, negated=name == "_!=_")
+        left, right = node.arguments
+        common_type = left.type if left.type is right.type else None
+        return compile_equality(*arguments, negated=name == "_!=_", common_type=common_type)
     if name in LAZY:
         return _compile_lazy(name, *arguments)
     if name in PATTERN_FUNCTIONS and arguments[1].constant and isinstance(arguments[1].value, str):
@@ -70,8 +81,9 @@ def _compile_overloads(
     """Compile a call of one overload where the static types prove it right, otherwise a call that chooses when it runs."""
     cost = 1 + sum([argument.cost for argument in arguments])
     if len(node.candidates) > 1:
-        evaluate = _dynamic_evaluation(node, arguments, _shaped(node), node.function.extra)
-        return CompiledPart(evaluate=evaluate, cost=cost)
+        overloads, extra = _shaped(node), node.function.extra
+        evaluate = _dynamic_evaluation(node, arguments, overloads, extra)
+        return CompiledPart(evaluate=evaluate, cost=cost, work=_call_work(overloads, extra) + DISPATCH_WORK)
     single = node.candidates[0]
     extra = node.function.extra or single.extra
     doubtful = dynamic_dispatch and not all(argument.folded for argument in arguments)
@@ -80,12 +92,24 @@ def _compile_overloads(
     doubtful = doubtful or any(_may_differ(item.type, kind) or _may_be_null(item, kind) for item, kind in pairs)
     if single.unguarded or not doubtful:
         folded = fold_call(node, arguments, single)
-        return folded or CompiledPart(evaluate=_static_evaluation(node, arguments, single, extra), cost=cost)
+        if folded is not None:
+            return folded
+        evaluate = _static_evaluation(node, arguments, single, extra)
+        return CompiledPart(evaluate=evaluate, cost=cost, work=_call_work((single,), extra))
     # Upstream has one implementation for all overloads of an operator and of size, so that the choice of the type check does not
     # matter. It takes an open type for that of the first overload: for bool in [..].distinct().exists(x, dyn(1) < x).
     shared = not node.function.name.isidentifier() or node.function.name == "size"
     overloads = _shaped(node) if shared else (single,)
-    return CompiledPart(evaluate=_dynamic_evaluation(node, arguments, overloads, extra), cost=cost)
+    evaluate = _dynamic_evaluation(node, arguments, overloads, extra)
+    return CompiledPart(evaluate=evaluate, cost=cost, work=_call_work(overloads, extra) + DISPATCH_WORK)
+
+
+def _call_work(overloads: tuple[Overload, ...], extra: Extra | None) -> int:
+    """Return the work of a call of whichever of these overloads takes most."""
+    work = CALL_WORK + max(item.work for item in overloads)
+    if extra is not None or any(item.charges for item in overloads):
+        work += CHARGED_CALL_WORK
+    return work if extra is None else work + FORMULA_WORK * len(overloads[0].parameters)
 
 
 def _static_evaluation(
@@ -100,7 +124,7 @@ def _static_evaluation(
         charge_failure = _charging_failure(node, arguments, extra)
         if extra is not None and len(evaluators) == _PAIR:
             return _charged_binary(call, evaluators, extra, charge_failure)
-        return _charged(lambda _: call, evaluators, extra, charge_failure)
+        return _charged(lambda *_: call, evaluators, extra, charge_failure)
     function, first = single.implementation, evaluators[0]
     if len(evaluators) == 1:
         return lambda frame: function(first(frame))
@@ -122,9 +146,9 @@ def _dynamic_evaluation(
         return _dispatched_pair(overloads, *evaluators)
     by_types: _ByTypes = {}
 
-    def choose(values: list[Any]) -> FrameFunction:
+    def choose(frame: EvaluationFrame, values: list[Any]) -> FrameFunction:
         kinds = tuple(map(type, values))
-        return by_types.get(kinds) or _find_and_cache(by_types, kinds, overloads, values)
+        return by_types.get(kinds) or _find_and_cache(frame, by_types, kinds, overloads, values)
 
     return _charged(choose, evaluators, extra, _charging_failure(node, arguments, extra))
 
@@ -143,9 +167,14 @@ def find_overload(overloads: tuple[Overload, ...], values: Sequence[Any]) -> Fra
 
 
 def _find_and_cache(
-    by_types: _ByTypes, kinds: tuple[type, ...], overloads: tuple[Overload, ...], values: Sequence[Any]
+    frame: EvaluationFrame,
+    by_types: _ByTypes,
+    kinds: tuple[type, ...],
+    overloads: tuple[Overload, ...],
+    values: Sequence[Any],
 ) -> FrameFunction:
     """Find an overload, and cache it unless a list or map is among the values: the types of their elements decide, too."""
+    frame.spend(SEARCH_WORK * len(overloads))
     chosen = find_overload(overloads, values)
     if CONTAINERS.isdisjoint(kinds):
         by_types[kinds] = chosen
@@ -188,7 +217,7 @@ def _dispatched_pair(overloads: tuple[Overload, ...], first: EvaluatePart, secon
             raise _evaluate_second(frame, second, error) from None
         right = second(frame)
         kinds = (type(left), type(right))
-        chosen = by_types.get(kinds) or _find_and_cache(by_types, kinds, overloads, (left, right))
+        chosen = by_types.get(kinds) or _find_and_cache(frame, by_types, kinds, overloads, (left, right))
         return chosen(frame, left, right)
 
     return evaluate
@@ -282,7 +311,7 @@ def _charged_binary(
 
 
 def _charged(
-    choose: Callable[[list[Any]], FrameFunction],
+    choose: Callable[[EvaluationFrame, list[Any]], FrameFunction],
     evaluators: tuple[EvaluatePart, ...],
     extra: Extra | None,
     charge_failure: _ChargeFailure,
@@ -298,10 +327,10 @@ def _charged(
             charge_failure(frame, error, values)
             raise
         if extra is None:
-            return choose(values)(frame, *values)
+            return choose(frame, values)(frame, *values)
         result = None
         try:
-            result = choose(values)(frame, *values)
+            result = choose(frame, values)(frame, *values)
         finally:
             frame.cost += extra(frame, tuple(values), result)
         return result
@@ -346,7 +375,7 @@ def fold_call(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], singl
     extra = node.function.extra or single.extra
     cost = 1 + sum([argument.cost for argument in arguments])
     cost += 0 if extra is None else extra(EvaluationFrame(None, 0, ()), values, value)
-    return CompiledPart(evaluate=lambda _: value, cost=cost, folded=True, value=value)
+    return CompiledPart(evaluate=lambda _: value, cost=cost, work=0, folded=True, value=value)
 
 
 def _compile_lazy(name: str, target: CompiledPart, argument: CompiledPart) -> CompiledPart:
@@ -365,7 +394,7 @@ def _compile_lazy(name: str, target: CompiledPart, argument: CompiledPart) -> Co
             raise no_overload(alternative)
         return alternative
 
-    return CompiledPart(evaluate=evaluate, cost=target.cost)
+    return CompiledPart(evaluate=evaluate, cost=target.cost, work=CALL_WORK)
 
 
 def _charged_pattern(argument: CompiledPart) -> CompiledPart:
@@ -425,4 +454,4 @@ def _compile_membership(operand: CompiledPart, values: CompiledPart) -> Compiled
             raise no_overload(value, values.value)
         return False
 
-    return CompiledPart(evaluate=evaluate, cost=operand.cost)
+    return CompiledPart(evaluate=evaluate, cost=operand.cost, work=MEMBERSHIP_WORK)

@@ -19,6 +19,7 @@ class CompiledPart(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         evaluate: Returns the value of the part in a frame.
         cost: Its constant cost, which the part that contains this one charges: a straight line of operations is charged once.
+        work: The most units of work that running it once takes, without its parts and without what it charges when it runs.
         selection: It is a variable or a selection from one.
         path: The one unit that upstream charges for a whole path of selections, except where it is a branch of `?:` or a key.
         constant: It is a literal, which costs nothing.
@@ -28,6 +29,7 @@ class CompiledPart(msgspec.Struct, frozen=True, kw_only=True):
 
     evaluate: EvaluatePart
     cost: int
+    work: int
     selection: bool = False
     path: int = 0
     constant: bool = False
@@ -36,7 +38,7 @@ class CompiledPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def constant(value: Any) -> CompiledPart:
-    return CompiledPart(evaluate=lambda _: value, cost=0, constant=True, folded=True, value=value)
+    return CompiledPart(evaluate=lambda _: value, cost=0, work=0, constant=True, folded=True, value=value)
 
 
 def first_failure(frame: EvaluationFrame, error: CelRuntimeError, before: str | None) -> str:

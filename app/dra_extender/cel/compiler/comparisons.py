@@ -3,24 +3,31 @@
 from typing import Any, Final
 
 from dra_extender.cel.compiler.code import CompiledPart, EvaluatePart, evaluated
-from dra_extender.cel.cost import EvaluationFrame
+from dra_extender.cel.cost import EQUALITY_WORK, SCALAR_EQUALITY_WORK, EvaluationFrame
 from dra_extender.cel.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.native.equality import STRICT, equal, equal_or_false
+from dra_extender.cel.types.types import BOOL, DOUBLE, INT, STRING, UINT, Type
 from dra_extender.cel.values.values import NUMBERS, size_of
 
 _SHORT: Final = 10
 _NUMERIC: Final = NUMBERS | {bool}
 _CONSTANTS: Final = _NUMERIC | {str}
+_SCALARS: Final = frozenset({BOOL, INT, UINT, DOUBLE})
 
 
-def compile_equality(left: CompiledPart, right: CompiledPart, *, negated: bool) -> CompiledPart:
+def compile_equality(
+    left: CompiledPart, right: CompiledPart, *, negated: bool, common_type: Type | None
+) -> CompiledPart:
+    """Compile a comparison; `common_type` is the static type of both sides if they have one."""
     cost = 1 + left.cost + right.cost
+    is_scalar = common_type in _SCALARS or (common_type is STRING and (left.folded or right.folded))
+    work = SCALAR_EQUALITY_WORK if is_scalar else EQUALITY_WORK
     operand, folded = (right, left) if left.folded else (left, right)
     value = folded.value
     if not folded.folded or operand.folded or type(value) not in _CONSTANTS:
-        return CompiledPart(evaluate=_equals(left.evaluate, right.evaluate, negated=negated), cost=cost)
+        return CompiledPart(evaluate=_equals(left.evaluate, right.evaluate, negated=negated), cost=cost, work=work)
     evaluate = _equals_constant(operand.evaluate, value, negated=negated, swapped=left.folded)
-    return CompiledPart(evaluate=evaluate, cost=cost)
+    return CompiledPart(evaluate=evaluate, cost=cost, work=work)
 
 
 def _equals_constant(operand: EvaluatePart, constant: Any, *, negated: bool, swapped: bool) -> EvaluatePart:

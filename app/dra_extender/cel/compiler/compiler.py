@@ -16,13 +16,27 @@ from dra_extender.cel.compiler.loops import (
     lazy_variable,
 )
 from dra_extender.cel.compiler.selections import compile_field, compile_index
-from dra_extender.cel.cost import FAILURE_WORK, LIST_COST, MAP_COST, EvaluationFrame, round_work
+from dra_extender.cel.cost import (
+    BRANCH_WORK,
+    ELEMENT_WORK,
+    ENTRY_WORK,
+    FAILURE_WORK,
+    LAZY_WORK,
+    LIST_COST,
+    LITERAL_WORK,
+    MAP_COST,
+    TERM_WORK,
+    VARIABLE_WORK,
+    EvaluationFrame,
+)
 from dra_extender.cel.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.native.equality import charge_key
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.values.values import Optional, map_key, no_overload
 
-_DEVICE: Final = CompiledPart(evaluate=lambda frame: frame.device.fields, cost=1, selection=True, path=1)
+_DEVICE: Final = CompiledPart(
+    evaluate=lambda frame: frame.device.fields, cost=1, work=VARIABLE_WORK, selection=True, path=1
+)
 
 
 class Compiler:
@@ -35,23 +49,26 @@ class Compiler:
         self._source = source
         self._owner = owner
         self._careful = dynamic_dispatch
-        self._size = 0
+        self._work = 0
 
     def compile(self, node: typed_ast.TypedNode) -> CompiledPart:
         """Compile a part; a constant part that always fails is a CelCompileError."""
-        self._size += 1
-        return self._RULES[type(node)](self, node)
+        before = self._work
+        part = self._RULES[type(node)](self, node)
+        self._work = before if part.folded else self._work + part.work
+        return part
 
-    def _sized(self, node: typed_ast.TypedNode) -> tuple[CompiledPart, int]:
-        """Compile a part that may run many times, and count its nodes as work, because upstream's cost leaves some out."""
-        before = self._size
+    def _repeated(self, node: typed_ast.TypedNode) -> tuple[CompiledPart, int]:
+        """Compile a part that may run many times; return it with the work of running it and all parts within it once."""
+        before = self._work
         code = self.compile(node)
-        return code, self._size - before
+        return code, self._work - before
 
     def _variable(self, node: typed_ast.Variable) -> CompiledPart:
         slot = node.slot
         evaluate: EvaluatePart = lazy_variable(slot) if node.lazy else lambda frame: frame.slots[slot]
-        return CompiledPart(evaluate=evaluate, cost=1, selection=True, path=1)
+        work = LAZY_WORK if node.lazy else VARIABLE_WORK
+        return CompiledPart(evaluate=evaluate, cost=1, work=work, selection=True, path=1)
 
     def _index(self, node: typed_ast.Index) -> CompiledPart:
         return compile_index(node, self.compile(node.operand), self.compile(node.key), self._source)
@@ -71,7 +88,7 @@ class Compiler:
             evaluate = _logical(
                 tuple(zip((term.evaluate for term in terms), costs, strict=True)), absorbing=node.absorbing
             )
-        return CompiledPart(evaluate=evaluate, cost=first.cost)
+        return CompiledPart(evaluate=evaluate, cost=first.cost, work=TERM_WORK * len(terms))
 
     def _conditional(self, node: typed_ast.Conditional) -> CompiledPart:
         condition, then_part, else_part = (
@@ -90,41 +107,42 @@ class Compiler:
                 return evaluate_else(frame)
             raise no_overload(value)
 
-        return CompiledPart(evaluate=evaluate, cost=condition.cost, selection=True)
+        return CompiledPart(evaluate=evaluate, cost=condition.cost, work=BRANCH_WORK, selection=True)
 
     def _make_list(self, node: typed_ast.MakeList) -> CompiledPart:
-        before = self._size
         elements = [self.compile(item) for item in node.elements]
         if not any(node.optional) and all(item.constant for item in elements):
-            self._size = before
             return constant(tuple(item.value for item in elements))
         cost = LIST_COST + sum(item.cost for item in elements)
-        return CompiledPart(evaluate=_list_of_elements(elements, node.optional), cost=cost)
+        work = LITERAL_WORK + ELEMENT_WORK * len(elements)
+        return CompiledPart(evaluate=_list_of_elements(elements, node.optional), cost=cost, work=work)
 
     def _make_map(self, node: typed_ast.MakeMap) -> CompiledPart:
         keys = [self.compile(item) for item in node.keys]
         values = [self.compile(item) for item in node.values]
         evaluate = _map_of_entries(keys, values, node.optional)
+        work = LITERAL_WORK + ENTRY_WORK * len(keys)
         if not any(node.optional) and all(item.constant for item in (*keys, *values)):
             try:
                 return constant(evaluate(EvaluationFrame(None, 0, ())))
             except CelRuntimeError:
-                return CompiledPart(evaluate=evaluate, cost=0)
-        return CompiledPart(evaluate=evaluate, cost=MAP_COST + sum(item.cost for item in (*keys, *values)))
+                return CompiledPart(evaluate=evaluate, cost=0, work=work)
+        cost = MAP_COST + sum(item.cost for item in (*keys, *values))
+        return CompiledPart(evaluate=evaluate, cost=cost, work=work)
 
     def _loop(self, node: typed_ast.ComprehensionLoop) -> CompiledPart:
-        condition, test_size = (None, 0) if node.condition is None else self._sized(node.condition)
-        body, size = self._sized(node.body)
-        return compile_loop(node, self.compile(node.source), condition, body, round_work(test_size + size))
+        condition, test_work = (None, 0) if node.condition is None else self._repeated(node.condition)
+        body, work = self._repeated(node.body)
+        return compile_loop(node, self.compile(node.source), condition, body, test_work + work)
 
     def _optional_map(self, node: typed_ast.OptionalMap) -> CompiledPart:
-        source, size = self._sized(node.source)
-        part = compile_optional_map(node, source, self.compile(node.body), round_work(size))
+        source, work = self._repeated(node.source)
+        part = compile_optional_map(node, source, self.compile(node.body), work)
         return msgspec.structs.replace(part, selection=True)  # upstream expands it to a `?:`
 
     def _sort(self, node: typed_ast.Sort) -> CompiledPart:
-        key, size = self._sized(node.body)
-        return compile_sort(node, self.compile(node.source), key, round_work(size))
+        key, work = self._repeated(node.body)
+        return compile_sort(node, self.compile(node.source), key, work)
 
     _RULES: ClassVar[Mapping[type[typed_ast.TypedNode], Callable[[Any, Any], CompiledPart]]] = {
         typed_ast.Constant: lambda _, node: constant(node.value),

@@ -9,7 +9,17 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dra_extender.cel.compiler.code import CompiledPart, EvaluatePart, first_failure
-from dra_extender.cel.cost import LIST_COST, MAX_ELEMENTS, EvaluationFrame
+from dra_extender.cel.cost import (
+    ELEMENT_WORK,
+    ENTRY_WORK,
+    KEY_WORK,
+    LAZY_WORK,
+    LIST_COST,
+    LOOP_WORK,
+    MAX_ELEMENTS,
+    ROUND_WORK,
+    EvaluationFrame,
+)
 from dra_extender.cel.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.library.lists import self_compared, sort_by_keys
 from dra_extender.cel.native.equality import charge_key
@@ -32,7 +42,6 @@ _APPEND: Final = 2
 _INSERT: Final = 3
 _MERGE: Final = 2
 _SORT: Final = 3
-_ENTRY_WORK: Final = 8
 _SHOWN: Final = 200
 """The most characters of a key in a message."""
 
@@ -48,9 +57,10 @@ def compile_loop(
     source: CompiledPart,
     condition: CompiledPart | None,
     body: CompiledPart,
-    work_per_round: int,
+    work: int,
 ) -> CompiledPart:
-    """Compile a loop over a list or map; `work_per_round` is charged for each round."""
+    """Compile a loop over a list or map; `work` is that of the condition and the body, which is charged for each round."""
+    work_per_round = ROUND_WORK + work + (0 if node.source.type.kind == "list" else KEY_WORK)
     if len(node.slots) == 1:
         over: _Range = node.slots[0], source.evaluate, elements_of
     else:
@@ -58,8 +68,9 @@ def compile_loop(
     if node.kind in _QUANTIFIERS:
         evaluate = _quantified(over, body, work_per_round, _QUANTIFIERS[node.kind])
     else:
+        work_per_round += ELEMENT_WORK if node.kind == "list" else ENTRY_WORK
         evaluate = _collecting(over, condition, work_per_round, _adding(node, body))
-    return CompiledPart(evaluate=evaluate, cost=source.cost)
+    return CompiledPart(evaluate=evaluate, cost=source.cost, work=LOOP_WORK)
 
 
 _Range = tuple[Any, EvaluatePart, Callable[[Any], Iterable[Any]]]
@@ -180,7 +191,7 @@ def _adding(node: typed_ast.ComprehensionLoop, body: CompiledPart) -> _Addition:
         if type(entries) not in MAPS:
             raise no_overload(entries)
         for key, value in entries.items():
-            frame.spend(_ENTRY_WORK)
+            frame.spend(ENTRY_WORK)
             _insert_entry(frame, into, from_map_key(key), value)
 
     return _Addition(dict, merge, body.cost + _MERGE)
@@ -240,7 +251,7 @@ def compile_bind(slot: int, value: CompiledPart, body: CompiledPart) -> Compiled
         frame.slots[slot] = UnevaluatedVariable(evaluate_value)
         return evaluate_body(frame)
 
-    return CompiledPart(evaluate=evaluate, cost=body.cost)
+    return CompiledPart(evaluate=evaluate, cost=body.cost, work=LAZY_WORK)
 
 
 def charging(part: CompiledPart) -> EvaluatePart:
@@ -283,9 +294,9 @@ def lazy_variable(slot: int) -> EvaluatePart:
 
 
 def compile_optional_map(
-    node: typed_ast.OptionalMap, source: CompiledPart, body: CompiledPart, work_per_round: int
+    node: typed_ast.OptionalMap, source: CompiledPart, body: CompiledPart, work: int
 ) -> CompiledPart:
-    """Compile optMap and optFlatMap; as in upstream's expansion, the source is evaluated again for its value."""
+    """Compile optMap and optFlatMap; as in upstream's expansion, the source is evaluated again for its value; that takes `work`."""
     slot, flat = node.slot, node.flat
     evaluate_source, evaluate_body = source.evaluate, body.evaluate
     cost = body.cost + (0 if flat else 1)
@@ -293,7 +304,7 @@ def compile_optional_map(
 
     def use(frame: EvaluationFrame) -> Any:
         frame.cost += value_cost
-        frame.spend(4 * work_per_round)
+        frame.spend(LAZY_WORK + 2 * work)
         return evaluate_source(frame).value
 
     def evaluate(frame: EvaluationFrame) -> Any:
@@ -308,10 +319,12 @@ def compile_optional_map(
         result = evaluate_body(frame)
         return result if flat else Optional(present=True, value=result)
 
-    return CompiledPart(evaluate=evaluate, cost=source.cost + 1)
+    return CompiledPart(evaluate=evaluate, cost=source.cost + 1, work=LAZY_WORK + LOOP_WORK)
 
 
-def compile_sort(node: typed_ast.Sort, source: CompiledPart, key: CompiledPart, work_per_round: int) -> CompiledPart:
+def compile_sort(node: typed_ast.Sort, source: CompiledPart, key: CompiledPart, work: int) -> CompiledPart:
+    """Compile sortBy; `work` is that of the key, which is charged for each element."""
+    work_per_round = 2 * ROUND_WORK + work
     evaluate_source, evaluate_key, slot, strict = source.evaluate, key.evaluate, node.slot, node.strict
     step = key.cost + _APPEND + (0 if key.constant else LIST_COST)
 
@@ -336,4 +349,4 @@ def compile_sort(node: typed_ast.Sort, source: CompiledPart, key: CompiledPart, 
             frame.cost += self_compared(frame, (keys,), None)
         return sort_by_keys(frame, values, keys)
 
-    return CompiledPart(evaluate=evaluate, cost=source.cost + _SORT)
+    return CompiledPart(evaluate=evaluate, cost=source.cost + _SORT, work=LOOP_WORK)

@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from dra_extender.cel.compiler.code import CompiledPart, EvaluatePart
-from dra_extender.cel.cost import EvaluationFrame
+from dra_extender.cel.cost import LOOKUP_WORK, PATH_WORK, SELECTION_WORK, EvaluationFrame
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.native.equality import charge_key
 from dra_extender.cel.types import typed_ast
@@ -42,18 +42,21 @@ def no_key(key: Any) -> CelRuntimeError:
 
 def compile_field(node: typed_ast.FieldSelection, operand: CompiledPart) -> CompiledPart:
     shortcut, name, opens = _device_path(node), node.name, looks_into_optionals(node)
+    work = LOOKUP_WORK
     if shortcut is not None:
-        evaluate = shortcut
+        evaluate, work = shortcut, PATH_WORK
     elif node.test:
         evaluate = _presence(operand.evaluate, name, opens=opens)
     elif node.optional:
         evaluate = _optional_selection(operand.evaluate, lambda _: name, 1, opens=opens)
     else:
         evaluate = _select(operand.evaluate, name, opens=opens)
+        work = LOOKUP_WORK if opens and node.operand.type.kind != "map" else SELECTION_WORK
     cost, path = _path_cost(operand)
     if node.test:
-        return CompiledPart(evaluate=evaluate, cost=cost, selection=True, path=0 if path else _TEST_OF_CHOICE)
-    return CompiledPart(evaluate=evaluate, cost=cost + 1, selection=True, path=path)
+        path_of_test = 0 if path else _TEST_OF_CHOICE
+        return CompiledPart(evaluate=evaluate, cost=cost, work=work, selection=True, path=path_of_test)
+    return CompiledPart(evaluate=evaluate, cost=cost + 1, work=work, selection=True, path=path)
 
 
 def compile_index(node: typed_ast.Index, operand: CompiledPart, key: CompiledPart, source: str) -> CompiledPart:
@@ -68,7 +71,8 @@ def compile_index(node: typed_ast.Index, operand: CompiledPart, key: CompiledPar
     else:
         evaluate = _index(operand.evaluate, key.evaluate, key_cost, opens=opens)
     cost, path = _path_cost(operand)
-    return CompiledPart(evaluate=evaluate, cost=cost + key_cost, selection=True, path=path)
+    work = LOOKUP_WORK if shortcut is None else PATH_WORK
+    return CompiledPart(evaluate=evaluate, cost=cost + key_cost, work=work, selection=True, path=path)
 
 
 def _path_cost(operand: CompiledPart) -> tuple[int, int]:

@@ -4,6 +4,7 @@ The selections `.?` and `[?]` belong to the compiler.
 """
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -39,12 +40,14 @@ from dra_extender.cel.types.types import (
 )
 from dra_extender.cel.values.integers import MAX_INT, MIN_INT, integer, unsigned
 from dra_extender.cel.values.times import Duration, Timestamp, parse_timestamp
-from dra_extender.cel.values.values import KEYS, NONE, UNHASHABLE, Optional, map_key, type_name
+from dra_extender.cel.values.values import CONTAINERS, KEYS, NONE, NUMBERS, UNHASHABLE, Optional, map_key, type_name
 
 _A: Final = variable("A")
 _B: Final = variable("B")
 _LIST: Final = list_of(_A)
 _MAP: Final = map_of(_A, _B)
+_ARITHMETIC_WORK: Final = 4
+_EMPTIABLE: Final = CONTAINERS | NUMBERS | {bool, str, bytes}
 
 
 def _add(left: int, right: int) -> int:
@@ -111,12 +114,12 @@ def _arithmetic() -> tuple[Function, ...]:
 
     def integral(operation: Callable[[Any, Any], Any], signed: Callable[[int, int], int]) -> tuple[Overload, Overload]:
         return (
-            overload((INT, INT), INT, signed),
+            overload((INT, INT), INT, signed, work=_ARITHMETIC_WORK),
             overload((UINT, UINT), UINT, lambda left, right: unsigned(operation(int(left), int(right)))),
         )
 
     def double(operation: Callable[[float, float], float]) -> Overload:
-        return overload((DOUBLE, DOUBLE), DOUBLE, operation)
+        return overload((DOUBLE, DOUBLE), DOUBLE, operation, work=_ARITHMETIC_WORK)
 
     add_int, add_uint = integral(lambda left, right: left + right, _add)
     subtract_int, subtract_uint = integral(lambda left, right: left - right, _subtract)
@@ -141,10 +144,10 @@ def _arithmetic() -> tuple[Function, ...]:
         function("_%_", *integral(_remainder, _remainder)),
         function(
             "-_",
-            overload((DOUBLE,), DOUBLE, lambda value: -value),
-            overload((INT,), INT, lambda value: integer(-value)),
+            overload((DOUBLE,), DOUBLE, lambda value: -value, work=_ARITHMETIC_WORK),
+            overload((INT,), INT, lambda value: integer(-value), work=_ARITHMETIC_WORK),
         ),
-        function("!_", overload((BOOL,), BOOL, lambda value: not value)),
+        function("!_", overload((BOOL,), BOOL, operator.not_)),
     )
 
 
@@ -217,9 +220,10 @@ _ZERO_TIMES: Final = (Duration(0), parse_timestamp("0001-01-01T00:00:00Z"))
 
 def _is_empty(value: Any) -> bool:
     """Return whether a value is the zero of its type, for optional.ofNonZeroValue."""
-    if isinstance(value, str | bytes | list | tuple | dict | int | float):
+    kind = type(value)
+    if kind in _EMPTIABLE:
         return not value
-    if isinstance(value, Duration | Timestamp):
+    if kind is Duration or kind is Timestamp:
         return value in _ZERO_TIMES
     return value is None
 

@@ -109,12 +109,14 @@ _QUANTITY_FUNCTIONS: Final = (
     function(
         "add",
         method(_QUANTITIES, QUANTITY, ADD),
-        method((QUANTITY, INT), QUANTITY, lambda left, number: added(left, whole_number(number))),
+        method((QUANTITY, INT), QUANTITY, lambda left, number: added(left, whole_number(number)), work=_AMOUNT_WORK),
     ),
     function(
         "sub",
         method(_QUANTITIES, QUANTITY, SUBTRACT),
-        method((QUANTITY, INT), QUANTITY, lambda left, number: subtracted(left, whole_number(number))),
+        method(
+            (QUANTITY, INT), QUANTITY, lambda left, number: subtracted(left, whole_number(number)), work=_AMOUNT_WORK
+        ),
     ),
 )
 
@@ -197,14 +199,20 @@ def _parameters(frame: EvaluationFrame, url: Url) -> dict[str, list[str]]:
 
 READ_URL: Final = NativeFunction("url", (TEXT,), _url, url_work)
 ASK_URL: Final = NativeFunction("isURL", (TEXT,), _succeeds(check_url, UrlError), lambda text: url_work(text) >> 1)
+HOST_NAME: Final = NativeFunction(
+    "getHostname", (URL.name,), lambda url: url.split_host()[0], lambda url: 10 + (len(url.host) >> 3)
+)
+PORT: Final = NativeFunction(
+    "getPort", (URL.name,), lambda url: url.split_host()[1], lambda url: 10 + (len(url.host) >> 3)
+)
 
 _URL_FUNCTIONS: Final = (
     function("url", overload((STRING,), URL, READ_URL), extra=first_traversed),
     function("isURL", overload((STRING,), BOOL, ASK_URL)),
     function("getScheme", method((URL,), STRING, lambda url: url.scheme)),
     function("getHost", method((URL,), STRING, lambda url: url.host)),
-    function("getHostname", method((URL,), STRING, lambda url: url.split_host()[0])),
-    function("getPort", method((URL,), STRING, lambda url: url.split_host()[1])),
+    function("getHostname", method((URL,), STRING, HOST_NAME)),
+    function("getPort", method((URL,), STRING, PORT)),
     function("getEscapedPath", method((URL,), STRING, lambda url: url.path)),
     function("getQuery", method((URL,), map_of(STRING, list_of(STRING)), _parameters, metered=True)),
 )
@@ -270,6 +278,8 @@ CONTAINS_IP: Final = NativeFunction(
 CONTAINS_CIDR: Final = NativeFunction(
     "containsCIDR", (CIDR.name, TEXT), lambda network, text: network.contains(parse_cidr(text)), _address_work
 )
+WRITE_IP: Final = NativeFunction("string of an address", (IP.name,), str, lambda address: 8 * address.size)
+WRITE_CIDR: Final = NativeFunction("string of a network", (CIDR.name,), str, lambda network: 8 * network.address.size)
 
 _NETWORK_FUNCTIONS: Final = (
     function(
@@ -284,7 +294,7 @@ _NETWORK_FUNCTIONS: Final = (
     function("isLoopback", method((IP,), BOOL, _loopback)),
     function("isLinkLocalMulticast", method((IP,), BOOL, _link_local_multicast)),
     function("isLinkLocalUnicast", method((IP,), BOOL, _link_local)),
-    function("isGlobalUnicast", method((IP,), BOOL, _global)),
+    function("isGlobalUnicast", method((IP,), BOOL, _global, work=24)),
     function("cidr", overload((STRING,), CIDR, READ_CIDR), extra=first_traversed),
     function("isCIDR", overload((STRING,), BOOL, ASK_CIDR), extra=first_traversed),
     function(
@@ -299,7 +309,7 @@ _NETWORK_FUNCTIONS: Final = (
     ),
     function("prefixLength", method((CIDR,), INT, lambda network: network.bits)),
     function("masked", method((CIDR,), CIDR, lambda network: network.masked())),
-    function("string", overload((IP,), STRING, str), overload((CIDR,), STRING, str)),
+    function("string", overload((IP,), STRING, WRITE_IP), overload((CIDR,), STRING, WRITE_CIDR)),
 )
 
 

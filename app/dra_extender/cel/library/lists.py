@@ -43,6 +43,8 @@ _ORDERED: Final = frozenset({bool, str, bytes, Duration, Timestamp}) | NUMBERS
 _PLAIN: Final = ({int}, {str}, {bytes}, {bool})
 _SUMMED_PIECE: Final = 100
 _MAX_INCLUDED: Final = 48
+_SORT_WORK: Final = 50
+"""The work of sorting without elements."""
 
 
 def _comparable(left: Any, right: Any) -> bool:
@@ -102,7 +104,7 @@ def _distinct(frame: EvaluationFrame, values: Elements) -> list[Any]:
     unique: list[Any] = []
     for value in values:
         for member in unique:
-            frame.spend(ROUND_WORK)
+            frame.spend(2 * ROUND_WORK)
             if equal_or_false(frame, value, member):
                 break
         else:
@@ -125,6 +127,7 @@ def sort_by_keys(frame: EvaluationFrame, values: Elements, keys: Elements) -> El
         raise CelRuntimeError("list elements must be comparable")
     if types_of(frame, keys) != {kind}:
         raise CelRuntimeError("list elements must have the same type")
+    frame.spend(_SORT_WORK)
     frame.build_list(len(keys))
     return [values[place] for place in sorted_indexes(frame, keys)]
 

@@ -90,6 +90,7 @@ def _equal_containers(frame: EvaluationFrame, left: Any, right: Any) -> bool:
 
 
 def _equal_contents(frame: EvaluationFrame, left: Any, right: Any) -> bool:
+    frame.spend(COMPARISON_WORK)
     if type(left) in LISTS:
         if type(right) not in LISTS or len(left) != len(right):
             return False
@@ -104,7 +105,6 @@ def _equal_contents(frame: EvaluationFrame, left: Any, right: Any) -> bool:
         return type(right) in MAPS and len(left) == len(right) and _equal_maps(frame, left, right)
     if not isinstance(right, Optional) or left.present is not right.present:
         return False
-    frame.spend(1)
     return not left.present or equal(frame, left.value, right.value)
 
 
@@ -154,6 +154,7 @@ def first_index(frame: EvaluationFrame, element: Any, values: Elements, *, mirro
     """Return the index of the first element equal to `element`, or -1; `mirrored` puts the elements on the left side."""
     kind = type(element)
     if len(values) > _FEW and (kind in _INTEGERS or kind in _STRINGS) and _compares_natively(frame, values):
+        frame.spend(COMPARISON_WORK)
         if (kind in _STRINGS) is not (type(values[0]) in _STRINGS):
             return -1
         return index_of(frame, values, element)

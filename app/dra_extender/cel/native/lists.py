@@ -14,7 +14,11 @@ _TEXTS: Final = frozenset({str, bytes})
 _SORTED_PIECE: Final = 1_000
 _COMPARED_WORK: Final = 4
 """The work of comparing two elements of a type that defines its own order."""
+_ORDERED_WORK: Final = 14
+"""The work of looking whether two elements have an order, and of comparing them."""
 _DISTINCT_PIECE: Final = 32
+_COPY_WORK: Final = 16
+"""The work of copying no element."""
 _LONG: Final = 64
 
 
@@ -29,7 +33,7 @@ COPY: Final = NativeFunction(
     "a copy",
     (LIST, INDEX, INDEX),
     lambda values, start, end: [*values[start:end]],
-    lambda _, start, end: max(0, end - start),
+    lambda _, start, end: _COPY_WORK + max(0, end - start),
 )
 TYPES: Final = NativeFunction(
     "types",
@@ -174,5 +178,5 @@ def adjacent_pairs(frame: EvaluationFrame, values: Elements) -> Iterator[tuple[A
 def ordering_work(left: Any, right: Any) -> int:
     """Return the work of ordering two elements; texts are compared up to the end of the shorter one."""
     if type(left) in _TEXTS and type(right) in _TEXTS:
-        return _COMPARED_WORK + (min(len(left), len(right)) >> 4)
-    return _COMPARED_WORK
+        return _ORDERED_WORK + (min(len(left), len(right)) >> 4)
+    return _ORDERED_WORK

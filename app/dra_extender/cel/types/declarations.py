@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import FunctionType
 from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.cost import Extra
+from dra_extender.cel.cost import METERED_WORK, PYTHON_WORK, Extra
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.call import NativeFunction
 from dra_extender.cel.types.types import TYPE_NAMES, Type
@@ -30,6 +31,7 @@ class Overload(msgspec.Struct, frozen=True):
         extra: The cost above one unit. As upstream does, it is charged only if this overload is the only candidate at compile time;
             `Function.extra` is charged in any case.
         native: The native function that `implementation` is; its worst case is charged before each call.
+        work: The units of work of one call, without what it charges by the sizes of its arguments.
     """
 
     parameters: tuple[Type, ...]
@@ -40,6 +42,7 @@ class Overload(msgspec.Struct, frozen=True):
     member: bool = False
     extra: Extra | None = None
     native: NativeFunction | None = None
+    work: int = 0
 
     @property
     def charges(self) -> bool:
@@ -82,9 +85,13 @@ def overload(
     metered: bool = False,
     unguarded: bool = False,
     extra: Extra | None = None,
+    work: int | None = None,
 ) -> Overload:
-    """Declare `name(arguments)`."""
+    """Declare `name(arguments)`; `work` is needed if a call takes more than most implementations of its kind do."""
     native = implementation if isinstance(implementation, NativeFunction) else None
+    if work is None:
+        in_python = isinstance(implementation, FunctionType)
+        work = METERED_WORK if metered or native is not None else PYTHON_WORK if in_python else 0
     return Overload(
         parameters,
         result,
@@ -94,6 +101,7 @@ def overload(
         unguarded=unguarded,
         extra=extra,
         native=native,
+        work=work,
     )
 
 
