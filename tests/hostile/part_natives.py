@@ -19,9 +19,11 @@ _WIDE: Final = (" ", "\ud800", "\u2028", "\u0301", "\U0010ffff", "\x00", "\ue000
 _BEGINNINGS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("quantity", "isQuantity", "kubernetes.Quantity"), ("1", "1.", "1e", "0.", "-", "+1E")),
     **dict.fromkeys(("semver", "isSemver", "kubernetes.Semver"), ("1.2.3-", "1.2.3+", "1.", "v1.2.3-a.")),
-    **dict.fromkeys(("ip", "isIP", "ip.isCanonical", "containsIP"), ("::", "1.", "fe80::1%", "::ffff:")),
+    **dict.fromkeys(("ip", "isIP", "ip.isCanonical", "containsIP", "net.IP"), ("::", "1.", "fe80::1%", "::ffff:")),
     **dict.fromkeys(("cidr", "isCIDR", "containsCIDR", "net.CIDR"), ("10.0.0.0/", "::/", "10.0.0.0/8")),
-    **dict.fromkeys(("url", "isURL", "validate"), ("http://a/", "http://[::1", "/?", "http://a:", "http://a@")),
+    **dict.fromkeys(
+        ("url", "isURL", "validate", "kubernetes.URL"), ("http://a/", "http://[::1", "/?", "http://a:", "http://a@")
+    ),
     "timestamp": ("2020-01-01T00:00:00.", "2020-01-01T00:00:00Z", "0000-00-00"),
 }
 """What the text of a call begins with so that its reader gets far."""

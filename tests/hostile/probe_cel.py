@@ -1,6 +1,5 @@
 """Probes of the expression engine: compile, evaluate, explain and lint one expression, and say what it took."""
 
-import inspect
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -114,24 +113,21 @@ def _measured(job: dict[str, Any], action: Callable[[Any], Any]) -> dict[str, An
     grown = peak() - before
     values = {"stall": longest, "cpu": total, "grown": float(max(0, grown))}
     for frame in _FRAMES[:1]:
-        values["charged"] = float(getattr(frame, "work", 0) + getattr(frame, "cost", 0))
+        values["charged"] = float(frame.work + frame.cost)
     del kept
     return {"values": values, "note": note}
 
 
 def _remember_frames() -> None:
-    """Keep the frame of an evaluation, which knows what was charged, where the target makes one the known way."""
-    counted = getattr(program, "Counted", None)
-    original = getattr(counted, "frame", None)
-    if original is None or not inspect.isfunction(original):
-        return
+    """Keep the frame of an evaluation, which knows what was charged."""
+    original = program.CostedProgram.frame
 
     def frame(*arguments: Any, **named: Any) -> Any:
         made = original(*arguments, **named)
         _FRAMES.append(made)
         return made
 
-    counted.frame = frame  # type: ignore[union-attr]
+    program.CostedProgram.frame = frame  # type: ignore[method-assign]
 
 
 _remember_frames()

@@ -15,6 +15,14 @@ _OF_TEXTS: Final = frozenset({"join", "lengths"})
 """Entries that are given lists of texts alone, as the type checker sees to."""
 _OF_BLANKS: Final = frozenset({"trim from the left", "trim from the right"})
 """Entries whose second argument is always the few characters that are blank."""
+_READERS: Final[Mapping[str, str]] = {
+    "kubernetes.Quantity": "quantity",
+    "kubernetes.Semver": "semver",
+    "kubernetes.URL": "url",
+    "net.CIDR": "cidr",
+    "net.IP": "ip",
+}
+"""The entry that makes an argument of a type from a text."""
 _RUNS: Final = 2
 _MOST_CHARACTERS: Final = 500_000
 _NUMBERS: Final[tuple[Callable[[int, str], Any], ...]] = (
@@ -102,8 +110,7 @@ def _argument(kind: str, given: Mapping[str, Any]) -> Any:
     if kind == "kubernetes.NamedFormat":
         formats = importlib.import_module("dra_extender.cel.values.named_formats").FORMATS
         return list(formats.values())[given["shape"] % len(formats)]
-    makers = {"kubernetes.Quantity": "quantity", "kubernetes.Semver": "semver", "net.CIDR": "cidr"}
-    reader = _natives()[makers[kind]]
+    reader = _natives()[_READERS[kind]]
     arguments = (text, False)[: len(reader.takes)]
     if reader.work(*arguments) > CALL_LIMIT:
         raise CelError("what it is made of is not admitted")
