@@ -25,6 +25,10 @@ DEVICE = prepare_device(
     allow_multiple_allocations=False,
 )
 NO_MODEL = 'device has no attribute "modle" of domain "gpu.example.com"; did you mean model? It has driverVersion'
+NO_SPEED = (
+    'the device has no attribute "speed" of domain "gpu.example.com"; '
+    "it has driverVersion, healthy, index, links, model, type"
+)
 
 
 @pytest.mark.parametrize(
@@ -41,11 +45,12 @@ NO_MODEL = 'device has no attribute "modle" of domain "gpu.example.com"; did you
         (f'!({A}.model in ["A100"])', f'{A}.model is "A100", wanted none of ["A100"]'),
         (
             '"other" in device.attributes',
-            'device.attributes is ["gpu.example.com", "resource.kubernetes.io"], wanted "other" in it',
+            'the device has no attribute of domain "other"; it has gpu.example.com, resource.kubernetes.io',
         ),
-        (f"has({A}.speed)", f"{A}.speed is absent"),
+        (f"has({A}.speed)", NO_SPEED),
+        (f'"speed" in {A}', NO_SPEED),
         (f"!has({A}.model)", f'{A}.model is "A100"'),
-        (f"{A}.?speed.orValue(0) > 3", f"{A}.?speed.orValue(0) is 0 ({A}.?speed is absent), wanted more than 3"),
+        (f"{A}.?speed.orValue(0) > 3", f"{A}.?speed.orValue(0) is 0 ({NO_SPEED}), wanted more than 3"),
         (f'{C}.memory.compareTo(quantity("80Gi")) >= 0', f"{C}.memory is 40Gi, wanted at least 80Gi"),
         (f'0 <= {C}.memory.compareTo(quantity("80Gi"))', f"{C}.memory is 40Gi, wanted at least 80Gi"),
         (
@@ -72,6 +77,8 @@ NO_MODEL = 'device has no attribute "modle" of domain "gpu.example.com"; did you
         ("[].exists(x, x)", "[] is empty"),
         (f'cel.bind(a, {A}, a.model == "X")', 'a.model is "A100", wanted "X"'),
         (f"has({A}.x) ? true : {A}.index == 0", f"{A}.x is absent; {A}.index is 3, wanted 0"),
+        (f"has({A}.speed) ? {A}.speed == 1 : false", NO_SPEED),
+        (f'!has({A}.model) || {A}.model == "H100"', f'{A}.model is "A100", wanted "H100"'),
         ("false", "false is always false"),
     ],
 )

@@ -37,6 +37,7 @@ def at_least(amount: str) -> str:
         (f'!({ATTRIBUTES}.model == "a100")', 2.0),
         (f"{ATTRIBUTES}.index >= 4", 1.75),
         (f"{ATTRIBUTES}.absent >= 4", 2.0),
+        ('has(device.attributes["other.example.com"].model)', 3.0),
     ],
 )
 def test_distance_counts_unmet_conditions_and_by_how_much_amounts_differ(expression: str, expected: float) -> None:
@@ -110,6 +111,7 @@ def test_relaxed_condition_spells_a_text_with_quotes_as_cel_does() -> None:
         f"{ATTRIBUTES}.absent == 1 || {ATTRIBUTES}.gone == 1",
         f"{ATTRIBUTES}.index == 2 && {ATTRIBUTES}.absent == 1",
         f"has({ATTRIBUTES}.absent)",
+        f'{ATTRIBUTES}.?absent.orValue("") == "a"',
         f"!has({ATTRIBUTES}.model)",
         '"x" in ["y"]',
         f"[].exists(n, n == {ATTRIBUTES}.index)",

@@ -653,7 +653,8 @@ def pod_group_misspelt(made: MadeCluster) -> None:
     "fits 0 of 1 nodes\n"
     "└ claim gpu, request r (1 x gpu)\n"
     "  1 node  no device matches the selectors; nearest n1/gpu-0\n"
-    "          modle is absent; did you mean model? (request selector 1)\n"
+    '          the device has no attribute "modle" of domain "gpu.example.com"; did\n'
+    "          you mean model? It has arch, model (request selector 1)\n"
 )
 def attribute_misspelt_whose_presence_is_asked_for(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0", attributes={"model": "A", "arch": "x"}))
@@ -664,7 +665,8 @@ def attribute_misspelt_whose_presence_is_asked_for(made: MadeCluster) -> None:
     "fits 0 of 1 nodes\n"
     "└ claim gpu, request r (1 x gpu)\n"
     "  1 node  no device matches the selectors; nearest n1/gpu-0\n"
-    '          ?modle.orValue("") is "" (?modle is absent; did you mean model?),\n'
+    '          ?modle.orValue("") is "" (the device has no attribute "modle" of\n'
+    '          domain "gpu.example.com"; did you mean model? It has arch, model),\n'
     '          wanted "A" (request selector 1)\n'
 )
 def optional_attribute_misspelt(made: MadeCluster) -> None:

@@ -508,6 +508,77 @@ def attribute_that_one_device_lacks_and_the_other_has_otherwise(made: MadeCluste
     made.pod("train", request("r", "gpu", MODEL.format("A")))
 
 
+def asked_for(made: MadeCluster, *conditions: str, device_class_name: str = "gpu") -> None:
+    """A GPU of model A with 40Gi, beside a device of another driver, and a pod that asks for these conditions."""
+    made.add(device_class("any", "true"))
+    made.add(resource_slice("a-n1", node="n1", driver="a.example.com", devices=[device("other")]))
+    made.gpus("n1", device("gpu-0", attributes={"model": "A", "arch": "x"}, capacity={"memory": "40Gi"}))
+    made.pod("train", request("r", device_class_name, *conditions))
+
+
+def guarded(subject: str, *, value: str = '"A"') -> str:
+    return f"has({subject}) && {subject} == {value}"
+
+
+def presence_of_a_misspelt_attribute(made: MadeCluster) -> None:
+    asked_for(made, guarded(f'device.attributes["{GPU}"].modle'), device_class_name="any")
+
+
+def presence_of_a_misspelt_attribute_and_another_value(made: MadeCluster) -> None:
+    asked_for(made, guarded(f'device.attributes["{GPU}"].modle', value='"B"'))
+
+
+def key_of_a_misspelt_attribute(made: MadeCluster) -> None:
+    asked_for(made, f'"modle" in device.attributes["{GPU}"] && device.attributes["{GPU}"].modle == "A"')
+
+
+def key_in_a_domain_of_no_device(made: MadeCluster) -> None:
+    asked_for(made, '"model" in device.attributes["gpus.com"] && device.attributes["gpus.com"].model == "A"')
+
+
+def domain_of_no_device_that_is_tested(made: MadeCluster) -> None:
+    asked_for(made, '"gpus.com" in device.attributes && device.attributes["gpus.com"].model == "A"')
+
+
+def optional_domain_of_no_device(made: MadeCluster) -> None:
+    asked_for(made, 'device.attributes[?"gpus.com"].model.orValue("") == "A"')
+
+
+def presence_of_an_attribute_that_is_a_capacity(made: MadeCluster) -> None:
+    memory = f'device.attributes["{GPU}"].memory'
+    asked_for(made, f'has({memory}) && {memory}.compareTo(quantity("40Gi")) >= 0')
+
+
+def presence_of_a_capacity_that_is_an_attribute(made: MadeCluster) -> None:
+    asked_for(made, guarded(f'device.capacity["{GPU}"].model'))
+
+
+def presence_of_what_no_device_has(made: MadeCluster) -> None:
+    asked_for(made, f'{MODEL.format("A")} && {guarded(f"""device.attributes["{GPU}"].productName""")}')
+
+
+def optional_attribute_that_no_device_has(made: MadeCluster) -> None:
+    asked_for(made, f'device.attributes["{GPU}"].?productName.orValue("") == "A"')
+
+
+def class_that_tests_what_no_device_has(made: MadeCluster) -> None:
+    made.add(device_class("large", f'device.driver == "{GPU}"', guarded(f'device.attributes["{GPU}"].productName')))
+    asked_for(made, device_class_name="large")
+
+
+def value_only_where_the_attribute_is(made: MadeCluster) -> None:
+    asked_for(made, f'!has(device.attributes["{GPU}"].model) || {MODEL.format("B")}')
+
+
+def attribute_with_its_type_behind_it(made: MadeCluster) -> None:
+    asked_for(made, 'device.attributes["model"].string == "A"')
+
+
+def presence_that_decides_between_a_value_and_false(made: MadeCluster) -> None:
+    misspelt = f'device.attributes["{GPU}"].modle'
+    asked_for(made, f'has({misspelt}) ? {misspelt} == "A" : false')
+
+
 def resource_misspelt(made: MadeCluster) -> None:
     made.add(device_class("large", extendedResourceName="example.com/large-gpu"))
     made.gpus("n1", device("gpu-0"))
@@ -819,6 +890,78 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     attribute_that_one_device_lacks_and_the_other_has_otherwise: (
         [f'ask for "model" in device.attributes["{GPU}"] first, ask for model == "B" ok on n1'],
         ["correct the selector"],
+    ),
+    presence_of_a_misspelt_attribute: (
+        [
+            'nearest n1/gpu-0 the device has no attribute "modle"',
+            "did you mean model? It has arch, model",
+            "next ask for model instead of modle ok on n1",
+        ],
+        ["do without"],
+    ),
+    presence_of_a_misspelt_attribute_and_another_value: (
+        ['next ask for model instead of modle, ask for model == "A" ok on n1'],
+        ["do without"],
+    ),
+    key_of_a_misspelt_attribute: (
+        ["did you mean model? It has arch, model", "next ask for model instead of modle ok on n1"],
+        ["in it"],
+    ),
+    key_in_a_domain_of_no_device: (
+        [
+            f'the device has no attribute of domain "gpus.com"; did you mean device.attributes["{GPU}"].model?',
+            f'next ask for device.attributes["{GPU}"].model instead of device.attributes["gpus.com"].model ok on n1',
+        ],
+        [],
+    ),
+    domain_of_no_device_that_is_tested: (
+        [f'next ask for device.attributes["{GPU}"].model instead of device.attributes["gpus.com"].model ok on n1'],
+        ["in it"],
+    ),
+    optional_domain_of_no_device: (
+        [f'next ask for device.attributes["{GPU}"].model instead of device.attributes["gpus.com"].model ok on n1'],
+        ["do without"],
+    ),
+    presence_of_an_attribute_that_is_a_capacity: (
+        [
+            f'did you mean device.capacity["{GPU}"].memory?',
+            f'ask for device.capacity["{GPU}"].memory instead of device.attributes["{GPU}"].memory ok on n1',
+        ],
+        [],
+    ),
+    presence_of_a_capacity_that_is_an_attribute: (
+        [f'ask for device.attributes["{GPU}"].model instead of device.capacity["{GPU}"].model ok on n1'],
+        ["correct the selector"],
+    ),
+    presence_of_what_no_device_has: (
+        [
+            f'the device has no attribute "productName" of domain "{GPU}"; it has arch, model',
+            f'next do without device.attributes["{GPU}"].productName (no device has it) ok on n1',
+        ],
+        ["].model"],
+    ),
+    optional_attribute_that_no_device_has: (
+        [f'next do without device.attributes["{GPU}"].productName (no device has it) ok on n1'],
+        ['== ""'],
+    ),
+    class_that_tests_what_no_device_has: (
+        [f'next correct DeviceClass large: no device has device.attributes["{GPU}"].productName'],
+        ["do without"],
+    ),
+    value_only_where_the_attribute_is: (
+        ['nearest n1/gpu-0 model is "A", wanted "B" (request selector 1) next ask for model == "A" ok on n1'],
+        [],
+    ),
+    attribute_with_its_type_behind_it: (
+        [
+            f'did you mean device.attributes["{GPU}"].model?',
+            "next ask for attributes without their type as a suffix ok",
+        ],
+        ["do without"],
+    ),
+    presence_that_decides_between_a_value_and_false: (
+        ["did you mean model?", "next ask for model instead of modle ok on n1"],
+        ["always false"],
     ),
     resource_misspelt: (["ask for example.com/large-gpu instead of example.com/large-gpus ok on n1"], ["once the"]),
     gang_with_a_member_that_misspells_a_resource: (

@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 
+from dra_extender.cel.analysis.attributes import rewrite_suffixes
+
 from tests.controlplane.objects import DRIVER
 from tests.support.inspection.made_cluster import NAMESPACE, Json, MadeCluster
 
@@ -280,8 +282,23 @@ def _spell_class(made: _ChangedCluster, device_class: str, right: str, wrong: st
 
 
 def _respell(body: Json, right: str, wrong: str) -> None:
+    """Write another name, or where attributes are read also their other domain."""
+    domains = [found[1] for place in (wrong, right) if (found := re.fullmatch(r'device\.\w+\[("[^"]+")\]\.\w+', place))]
     for selector in body.get("selectors", ()):
-        selector["cel"]["expression"] = selector["cel"]["expression"].replace(wrong, right)
+        expression = selector["cel"]["expression"].replace(wrong, right)
+        selector["cel"]["expression"] = expression.replace(*domains) if len(domains) > 1 else expression
+
+
+def _drop_conditions(made: _ChangedCluster, name: str) -> None:
+    for selector in (selector for body in _bodies(made) for selector in body["selectors"]):
+        conditions = selector["cel"]["expression"].split(" && ")
+        kept = [condition for condition in conditions if name not in condition]
+        selector["cel"]["expression"] = " && ".join(kept) or "true"
+
+
+def _drop_suffixes(made: _ChangedCluster) -> None:
+    for selector in (selector for body in _bodies(made) for selector in body["selectors"]):
+        selector["cel"]["expression"] = rewrite_suffixes(selector["cel"]["expression"])
 
 
 _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
@@ -306,6 +323,8 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"do without (matchAttribute|distinctAttribute) (\S+)", _drop_constraint),
     (r"ask for (\d+) devices?", _ask_for_devices),
     (r"ask for (\d+) devices? in request (\S+) of claim (\S+)", _ask_for_fewer),
+    (r"do without device\.\S+\.(\w+) \(no device has it\)", _drop_conditions),
+    (r"ask for attributes without their type as a suffix", _drop_suffixes),
     (r"do without claim (\S+)", _do_without_claim),
     (r"do without (\S+/\S+)", _do_without_resource),
     (r"ask for (\S+) instead of (\S+)", _spell),

@@ -39,7 +39,11 @@ class Explanation(NamedTuple):
     @property
     def text(self) -> str:
         """At most three reasons: `device.attributes["gpu.example.com"].model is "A100", wanted "H100"`."""
-        reasons = list(dict.fromkeys(self.reasons))
+        all_reasons = dict.fromkeys(self.reasons)
+        # A guard that is met says no more than the condition behind it.
+        reasons = [
+            reason for reason in all_reasons if not any(other.startswith(f"{reason}, ") for other in all_reasons)
+        ]
         more = f"; and {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
         return "; ".join(reasons[:_MOST_REASONS]) + more
 
@@ -171,6 +175,8 @@ class _Explainer:
             case typed_ast.Conditional():
                 holds = self._evaluation.outcome(node.condition).value is True
                 branch = node.then_branch if holds else node.else_branch
+                if not self._evaluation.is_open(branch):
+                    return self.explain(node.condition, expected=holds is (value is expected)).reasons
                 return (
                     self.explain(node.condition, expected=holds).reasons
                     + self.explain(branch, expected=expected).reasons

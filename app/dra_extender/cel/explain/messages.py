@@ -49,14 +49,13 @@ _SHOWN_ARGUMENTS: Final = 4
 _NODE_UNITS: Final = 60
 _NOUNS: Final = {"attributes": "attribute", "capacity": "capacity"}
 _PAIR: Final = 2
-_ALIKE: Final = 0.8
 
 
 def condition_message(evaluation: Evaluation, node: TypedNode, *, value: bool, expected: bool) -> str:
     """Return the message about a condition that is `value` and should have been `expected`."""
     written = node.written
     if isinstance(node, typed_ast.FieldSelection) and node.test and isinstance(written, ast.Select):
-        return _presence_message(evaluation, node, written, present=value)
+        return _presence_message(evaluation, node, written, present=value, expected=expected)
     if not isinstance(written, ast.CallExpression):
         return _flag_message(evaluation, node, value=value, expected=expected)
     if written.function in OPPOSITE:
@@ -74,15 +73,24 @@ def _value_text(evaluation: Evaluation, node: TypedNode) -> str:
 def _fact(evaluation: Evaluation, node: TypedNode, value: str | None = None) -> str:
     """Return `A is 1`, with the first optional selection inside of the part that found nothing."""
     text = f"{evaluation.text(node)} is {_value_text(evaluation, node) if value is None else value}"
+    part = absent_part(evaluation, node)
+    if part is None:
+        return text
+    absence = _absence(evaluation, part.operand, _key(evaluation, part))
+    return f"{text} ({absence or f'{evaluation.text(part)} is absent'})"
+
+
+def absent_part(evaluation: Evaluation, node: TypedNode) -> typed_ast.FieldSelection | typed_ast.Index | None:
+    """Return the first optional selection in a part that finds nothing; None if there is none."""
     pending = [node]
     while pending and evaluation.spend(_NODE_UNITS):
         part = pending.pop()
         if isinstance(part, typed_ast.FieldSelection | typed_ast.Index) and part.optional:
             value = evaluation.outcome(part).value
             if isinstance(value, Optional) and not value.present:
-                return f"{text} ({evaluation.text(part)} is absent{_similar_name(evaluation, part)})"
+                return part
         pending.extend(operands(part))
-    return text
+    return None
 
 
 def _flag_message(evaluation: Evaluation, node: TypedNode, *, value: bool, expected: bool) -> str:
@@ -94,13 +102,13 @@ def _flag_message(evaluation: Evaluation, node: TypedNode, *, value: bool, expec
 
 
 def _presence_message(
-    evaluation: Evaluation, node: typed_ast.FieldSelection, written: ast.Select, *, present: bool
+    evaluation: Evaluation, node: typed_ast.FieldSelection, written: ast.Select, *, present: bool, expected: bool
 ) -> str:
     selected = msgspec.structs.replace(written, test=False, optional=False)
     selection = msgspec.structs.replace(node, written=selected, test=False)
     text = evaluation.text(selection)
     if not present:
-        return f"{text} is absent{_similar_name(evaluation, node)}"
+        return (_absence(evaluation, node.operand, node.name) if expected else "") or f"{text} is absent"
     outcome = evaluation.outcome(selection)
     return f"{text} is {shown(outcome.value)}" if outcome.error is None else f"{text} is present"
 
@@ -155,8 +163,10 @@ def _membership_message(
             fact += f", {evaluation.text(values)} is {text}"
         return fact if met else f"{fact}, wanted {_WANTED['in' if expected else 'not in'].format(text)}"
     fact = f"{evaluation.text(values)} is {text}"
-    sought = _value_text(evaluation, element)
-    return fact if met else f"{fact}, wanted {sought} {'in it' if expected else 'not to be in it'}"
+    if met:
+        return fact
+    wanted = f"{fact}, wanted {_value_text(evaluation, element)} {'in it' if expected else 'not to be in it'}"
+    return (_absence(evaluation, values, evaluation.outcome(element).value) if expected else "") or wanted
 
 
 def _call_message(evaluation: Evaluation, node: TypedNode, function: str, *, value: bool, expected: bool) -> str:
@@ -178,8 +188,7 @@ def failure_message(evaluation: Evaluation, node: TypedNode, error: str) -> str:
         key = _key(evaluation, node)
         text = evaluation.text(node)
         if type(holder) in MAPS:
-            path = _device_path(evaluation, operand)
-            missing = _missing_attribute(evaluation.device, (*path, key)) if path and isinstance(key, str) else ""
+            missing = _absence(evaluation, operand, key)
             if not missing:
                 names = [shown(from_map_key(name)) for name in holder]
                 missing = f"there is no {shown(key)}; {_choice(names, shown(key)) or 'the map is empty'}"
@@ -199,14 +208,10 @@ def failure_message(evaluation: Evaluation, node: TypedNode, error: str) -> str:
     return f"{evaluation.text(node)} fails: {error}{where}"
 
 
-def _similar_name(evaluation: Evaluation, node: typed_ast.FieldSelection | typed_ast.Index) -> str:
-    """Return `; did you mean model?` where the device has a name of the domain that is spelt almost alike; else empty."""
-    path, name = _device_path(evaluation, node.operand), _key(evaluation, node)
-    if len(path) != _PAIR or path[0] not in _NOUNS or not isinstance(name, str):
-        return ""
-    names = list(_domains(evaluation.device, path[0]).get(path[1], {}))
-    close = get_close_matches(name, names, n=1, cutoff=_ALIKE)
-    return f"; did you mean {close[0]}?" if close else ""
+def _absence(evaluation: Evaluation, holder: TypedNode, name: Any) -> str:
+    """Return that the device lacks an attribute, a capacity or a domain, and what it has; empty if `holder` is no map of these."""
+    path = _device_path(evaluation, holder)
+    return _missing_attribute(evaluation.device, (*path, name)) if path and isinstance(name, str) else ""
 
 
 def _key(evaluation: Evaluation, node: typed_ast.FieldSelection | typed_ast.Index) -> Any:
@@ -226,25 +231,25 @@ def _device_path(evaluation: Evaluation, node: TypedNode) -> tuple[str, ...]:
 
 def _missing_attribute(device: DeviceActivation, path: tuple[str, ...]) -> str:
     """Return the message about a path that does not exist, such as ("attributes", domain, name); empty for other paths."""
-    device_map, *domain_and_name = path
-    if device_map not in _NOUNS or len(domain_and_name) != _PAIR:
+    device_map, domain, *names = path
+    if device_map not in _NOUNS or len(names) > 1:
         return ""
-    domain, name = domain_and_name
     domains = _domains(device, device_map)
     noun, quoted = _NOUNS[device_map], text_literal(domain)
     # A hint at the same name in another domain, or under the other map.
     elsewhere = next(
         (
             f"did you mean {access_expression(other_map, place, name)}?"
+            for name in names
             for other_map in sorted(_NOUNS, key=lambda candidate: candidate != device_map)
-            for place, names in _domains(device, other_map).items()
-            if name in names
+            for place, of_place in _domains(device, other_map).items()
+            if name in of_place
         ),
         "",
     )
     if domain in domains:
-        names = list(domains[domain])
-        hint = elsewhere or _choice(names, name) or "it has none there"
+        (name,) = names
+        hint = elsewhere or _choice(list(domains[domain]), name) or "it has none there"
         return f"the device has no {noun} {text_literal(name)} of domain {quoted}; {hint}"
     before, slash, after = domain.partition("/")
     if domain in domains.get(device.driver, {}):

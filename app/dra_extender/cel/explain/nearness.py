@@ -10,7 +10,7 @@ from dra_extender.cel.device import DeviceActivation, prepare_device
 from dra_extender.cel.environment import LATEST, Release
 from dra_extender.cel.errors import CelBudgetError, CelCompileError
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression, rounds_of
-from dra_extender.cel.explain.messages import OPPOSITE, comparison
+from dra_extender.cel.explain.messages import OPPOSITE, absent_part, comparison
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import print_expression, text_literal
@@ -22,6 +22,8 @@ from dra_extender.cel.values.values import unwrapped
 
 _WRONG: Final = 2.0
 """The distance of a condition that no amount can satisfy: a text, a flag, an attribute that is absent."""
+_FOREIGN: Final = 3.0
+"""The distance of a condition on domains of which the device has nothing."""
 _NUMBERS: Final = frozenset({int, float})
 _WEAKER: Final = {"_<_": "_<=_", "_<=_": "_<=_", "_>_": "_>=_", "_>=_": "_>=_", "_==_": "_==_", "_!=_": "_==_"}
 """The comparison with the device's own value that is true where another one is false."""
@@ -48,8 +50,8 @@ def distance(expression: ExplainableExpression, device: DeviceActivation, budget
     """Return 0 if the expression is true for the device, otherwise the sum over its unmet conditions.
 
     A comparison of two amounts counts 1 and the part of the larger one by which they differ; any other condition counts 2, and so
-    does one that fails. Of alternatives the nearest counts. What is evaluated is charged to `budget`; where that is spent, the
-    rest counts as unmet.
+    does one that fails; one on domains of which the device has nothing counts 3. Of alternatives the nearest counts. What is
+    evaluated is charged to `budget`; where that is spent, the rest counts as unmet.
     """
     evaluation = Evaluation(expression, device, budget=budget)
     return _WRONG if device.defect is not None else _distance(evaluation, evaluation.root, expected=True)
@@ -75,7 +77,9 @@ def _distance(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> flo
             distances = (_distance(evaluation, node.body, expected=True) for _ in _rounds(evaluation, node))
             return min(distances, default=_WRONG)
     if outcome.error is not None or _function(node) not in _WEAKER:
-        return _WRONG
+        domains = _domains_read(node.written)
+        has_none = domains and domains.isdisjoint({*evaluation.device.attributes, *evaluation.device.capacity})
+        return _FOREIGN if has_none else _WRONG
     sides = (unwrapped(evaluation.outcome(side).value) for side in comparison(node)[::2])
     left, right = (side.nano if isinstance(side, Quantity) else side for side in sides)
     if type(left) not in _NUMBERS or type(right) not in _NUMBERS:
@@ -187,6 +191,9 @@ def _weakened(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> _We
         return None
     outcome = evaluation.outcome(left)
     if outcome.error is not None or not evaluation.is_open(left) or (right is not None and evaluation.is_open(right)):
+        return None
+    if absent_part(evaluation, left) is not None:
+        # What stands in the place of an attribute is no value of the device.
         return None
     value = unwrapped(outcome.value)
     subject = left.written

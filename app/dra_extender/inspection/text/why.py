@@ -1,5 +1,6 @@
 """The answers to `why` as lines for a terminal of 80 columns; lines are wrapped and never cut."""
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -286,10 +287,9 @@ def _selector_text(selector: UnmetSelector | None) -> str:
 
 def _short(nearest: NearestDevice, text: str) -> str:
     """Return a detail with the names of only the device's own attributes and capacities."""
-    driver = nearest.device.partition("/")[0]
-    for kind in ("attributes", "capacity"):
-        text = text.replace(f'device.{kind}["{driver}"].', "")
-    return text
+    driver = re.escape(nearest.device.partition("/")[0])
+    # A hint says where something else is.
+    return re.sub(rf'(?<!did you mean )device\.(?:attributes|capacity)\["{driver}"\]\.', "", text)
 
 
 def _group_lines(nearest: NearestDevice, now: float) -> Iterator[str]:

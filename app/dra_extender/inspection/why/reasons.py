@@ -214,6 +214,7 @@ class Reasons:
             untried
             or (correction and ProposedStep(correction))
             or self._absent_driver(facts)
+            or self._unpublished_of_class(facts)
             or self._claim_instead(facts)
         )
         end = self._ends.against(facts, nodes)
@@ -249,6 +250,13 @@ class Reasons:
         if driver is None or driver in drivers or unread(self._view.origin, {StoredKind.SLICE}):
             return None
         return advised(f"check driver {driver}, which publishes no devices")
+
+    def _unpublished_of_class(self, facts: ReasonFacts) -> ProposedStep | None:
+        """Advise to correct a class that asks for what no device has: which devices it means is the administrator's to say."""
+        names = self._edits.unpublished_of_class(facts) if facts.rejection.code is Code.NO_MATCH else ""
+        if facts.option is None or not names:
+            return None
+        return advised(f"correct DeviceClass {facts.option.device_class.name}: no device has {names}")
 
     def _claim_instead(self, facts: ReasonFacts) -> ProposedStep | None:
         """Advise a claim in the place of an extended resource, with which a pod tolerates no taint of a device."""

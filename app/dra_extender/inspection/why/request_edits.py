@@ -45,9 +45,11 @@ from dra_extender.inspection.why.names import (
     meant_expression,
     missing_object,
     published_names,
+    without_unpublished,
 )
 from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeDiagnosis, requested_options
 from dra_extender.inspection.why.report import NodeReason
+from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL
 
@@ -135,6 +137,8 @@ class RequestEdits:
             yield [] if near else self._without_alternative(facts)
         if code is Code.TOO_MANY_DEVICES:
             yield self._as_many_as_allowed(facts.rejection)
+        if code in (Code.NO_MATCH, Code.SELECTOR_FAILED):
+            yield self._without_unpublished(facts)
         if option is None:
             return
         match code:
@@ -317,11 +321,22 @@ class RequestEdits:
             yield self._claims.of_request(facts.place, f"ask for {words}", with_expressions(edits))
         classes = self._claims.classes(facts.place) if facts.option is None else [facts.option.device_class.name]
         for device_class in filter(None, map(self._view.ledger.classes.get, dict.fromkeys(classes))):
-            expressions = [selector.cel.expression for selector in device_class.spec.selectors if selector.cel]
-            edits, words = self._edited(expressions, edited)
+            edits, words = self._edited(_expressions_of(device_class), edited)
             if edits:
                 text = f"have DeviceClass {device_class.name} ask for {words}"
                 yield self._claims.of_class(device_class.name, text, edits)
+
+    def _without_unpublished(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
+        """Yield the request without its own conditions on nothing but what no device has."""
+        edits, words = self._edited(self._claims.expressions(facts.place), without_unpublished)
+        if edits:
+            text = f"do without {words} (no device has it)"
+            yield self._claims.of_request(facts.place, text, with_expressions(edits))
+
+    def unpublished_of_class(self, facts: ReasonFacts) -> str:
+        """Return what the class of a request asks for and no device has; empty if nothing, or if that is not known."""
+        option = facts.option
+        return "" if option is None else self._edited(_expressions_of(option.device_class), without_unpublished)[1]
 
     def _edited(
         self, expressions: Sequence[str], edited: Callable[[str, PublishedNames], tuple[str, str] | None]
@@ -363,6 +378,10 @@ class RequestEdits:
                             relaxations[program.expression] = relaxation
                 if relaxations:
                     yield relaxations
+
+
+def _expressions_of(device_class: DeviceClass) -> Sequence[str]:
+    return [selector.cel.expression for selector in device_class.spec.selectors if selector.cel]
 
 
 def _joined(relaxations: Mapping[str, Relaxation]) -> tuple[Mapping[str, str], str]:
