@@ -7,6 +7,7 @@ from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.gang.members import GangMember
+from dra_extender.scheduling.gang.placements import Pausable
 from dra_extender.scheduling.gang.search import GangSearch
 from hypothesis import strategies as st
 
@@ -112,6 +113,31 @@ def test_a_large_gang_takes_steps_in_proportion() -> None:
     seats = until_solved(plan.solve(300))
     assert seats is not None
     assert len(seats) == 300
+
+
+class Full(Cluster):
+    """Equivalent nodes without room."""
+
+    asked_classes = 0
+
+    def symmetry_class(self, node: str) -> Hashable | None:
+        self.asked_classes += bool(node)
+        return "full"
+
+    def capacity(
+        self, members: Sequence[GangMember], node: str, symmetry_class: Hashable | None
+    ) -> Pausable[int | None]:
+        yield from ()
+        return 0
+
+
+def test_the_class_of_a_node_is_found_once_for_members_of_all_kinds() -> None:
+    members, claims = gang("half", "any")
+    places = Full([], claims)
+    plan = places.plan(members, ["n1", "n2"])
+    assert until_solved(plan.solve(2)) is None
+    assert len(plan.unplaceable) == 2
+    assert places.asked_classes == len(places.at)
 
 
 class Pausing(Cluster):

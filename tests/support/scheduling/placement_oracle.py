@@ -46,7 +46,9 @@ class MadePlacements(PlacementOracle):
     def symmetry_class(self, node: str) -> Hashable | None:
         return None
 
-    def capacity(self, members: Sequence[GangMember], node: str) -> Pausable[int | None]:
+    def capacity(
+        self, members: Sequence[GangMember], node: str, symmetry_class: Hashable | None
+    ) -> Pausable[int | None]:
         yield from ()
         return None
 

@@ -189,9 +189,10 @@ class PlacementOracle:
             node.extended_resources if self._extended else None,
         )
 
-    def capacity(self, members: Sequence[GangMember], node: str) -> Pausable[int | None]:
+    def capacity(
+        self, members: Sequence[GangMember], node: str, symmetry_class: Hashable | None
+    ) -> Pausable[int | None]:
         """Return how many of these members, all of one kind and without shared claims, fit on this node; None if not known."""
-        symmetry_class = self.symmetry_class(node)
         if symmetry_class is None:
             return None
         key = symmetry_class, members[0].claim_kinds, len(members)

@@ -255,6 +255,7 @@ class GangSearch:
         self.unplaceable: list[GangMember] = []
         self.limited = False
         self._allowed: dict[tuple[Hashable, int], bool] = {}
+        self._symmetry_classes: dict[int, Hashable | None] = {}
         self._classes: dict[int, Hashable] = {}
         self._comparable = len(self._kinds) * len(nodes) <= _MOST_COMPARED
 
@@ -284,7 +285,7 @@ class GangSearch:
                 continue
             members = [candidate for candidate in self._members if candidate.kind == kind]
             beyond = len(members)
-            for index, node in enumerate(self._nodes):
+            for index in range(len(self._nodes)):
                 if not beyond:
                     break
                 if self._is_out_of_time():
@@ -292,7 +293,8 @@ class GangSearch:
                 if self._oracle.pause_due():
                     yield
                 if self._is_allowed(members[-1], index):
-                    capacity = yield from self._oracle.capacity(members, node)
+                    symmetry_class = self._symmetry_class(index)
+                    capacity = yield from self._oracle.capacity(members, self._nodes[index], symmetry_class)
                     # Nothing is known of a kind if one capacity is not.
                     beyond = 0 if capacity is None else max(beyond - capacity, 0)
             if beyond == len(members):
@@ -390,6 +392,11 @@ class GangSearch:
             is_allowed = self._allowed[key] = self._oracle.allowed(member, self._nodes[index])
         return is_allowed
 
+    def _symmetry_class(self, index: int) -> Hashable | None:
+        if index not in self._symmetry_classes:
+            self._symmetry_classes[index] = self._oracle.symmetry_class(self._nodes[index])
+        return self._symmetry_classes[index]
+
     def _class_of(self, index: int) -> Hashable | None:
         """Return a value that is equal for nodes that are equivalent to every member; None for one that has no equivalent."""
         if not self._comparable:
@@ -397,7 +404,7 @@ class GangSearch:
         try:
             return self._classes[index]
         except KeyError:
-            symmetry_class = self._oracle.symmetry_class(self._nodes[index])
+            symmetry_class = self._symmetry_class(index)
             if symmetry_class is not None:
                 symmetry_class = (
                     symmetry_class,
