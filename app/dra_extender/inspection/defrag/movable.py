@@ -25,7 +25,7 @@ class MovingPods(NamedTuple):
     """Pods that move together: one pod, or all running members of a gang.
 
     `nodes`: where an end may free something; None if that may be any node.  `lost`: so many have no controller, which would make
-    another one.  `plain`: none of them asks for devices.  `kind`: what a single pod asks for, empty for the members of a gang.
+    another one.  `plain`: none of them asks for devices.  `exchange_key`: that of a single pod, empty for the members of a gang.
     """
 
     pods: tuple[PodFacts, ...]
@@ -33,7 +33,7 @@ class MovingPods(NamedTuple):
     lost: int
     priority: int
     plain: bool
-    kind: bytes
+    exchange_key: bytes
 
     @property
     def keys(self) -> tuple[PodKey, ...]:
@@ -67,10 +67,10 @@ def movable_pods(
             staying[reason] += ["/".join(facts.key) for facts in pods]
         else:
             lost = sum(not facts.controller for facts in pods)
-            kind = trial.kind_of(members[0][0]) if len(members) == 1 else b""
+            exchange_key = trial.exchange_key(members[0][0]) if len(members) == 1 else b""
             plain = not any(pod.needs_devices for pod, _ in members)
             moving.append(
-                MovingPods(pods, _nodes_freed(trial, [pod for pod, _ in members]), lost, priority, plain, kind)
+                MovingPods(pods, _nodes_freed(trial, [pod for pod, _ in members]), lost, priority, plain, exchange_key)
             )
     # Preferred are moves by which nothing is lost, then low priorities, then few pods.
     return (

@@ -163,11 +163,11 @@ class MoveSearch:
         if result.unfit is not None:
             self._add_room(places, 1, result.unfit)
             return
-        short = {self._trial.kind_of(self._pod(self._trial, key)) for key in result.waiting}
+        short = {self._trial.exchange_key(self._pod(self._trial, key)) for key in result.waiting}
         near = {node for key in (*result.waiting, *result.helped) for node in self._nodes_of(key)}
         near.update(*(self._moving[place].nodes or self._by_node for place in places))
         for place in sorted({place for node in near for place in self._on(node)}):
-            if short != {self._moving[place].kind}:
+            if short != {self._moving[place].exchange_key}:
                 self._add(places | {place})
 
     def _add(self, places: _Places) -> None:
@@ -216,11 +216,13 @@ class MoveSearch:
         with self._trial.taken_back():
             self._evict(places)
             is_open = node in self._trial.open_nodes(pod)
-        kind = self._trial.kind_of(pod)
+        exchange_key = self._trial.exchange_key(pod)
         return [
             place
             for place in self._on(node)
-            if place not in places and self._moving[place].kind != kind and not (is_open and self._moving[place].plain)
+            if place not in places
+            and self._moving[place].exchange_key != exchange_key
+            and not (is_open and self._moving[place].plain)
         ]
 
     async def _on_one_node(self, verify: Verify) -> _Places | None:

@@ -322,8 +322,8 @@ class Trial:
         self.copy.evict_pod(pod)
         self.add_pod(generate_for(self.copy, StoredKind.POD, self.copy.store.get(key)))
 
-    def kind_of(self, pod: Pod) -> bytes:
-        """Return what the pod asks for: pods with the same text may take each other's place."""
+    def exchange_key(self, pod: Pod) -> bytes:
+        """Return what is equal for pods that may take each other's place, whether or not they have their devices."""
         fit = self.view.pod_fit(pod)
         needs = None if fit is None else needs_key(fit.needs)
         found = find_claims(pod, self.view.ledger)

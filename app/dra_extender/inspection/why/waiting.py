@@ -108,7 +108,7 @@ def waiting(
             facts = view.all_facts.get((pod.namespace, pod.name)) or PodFacts(key=(pod.namespace, pod.name))
             waiting_pods.append(_Waiting(pod, facts, reported_reasons(scheduler_message(view, pod, facts))))
     waiting_pods.sort(key=lambda waiting_pod: waiting_pod.order)
-    keys = [_signature(view, waiting_pod) for waiting_pod in waiting_pods]
+    keys = [_cause_key(view, waiting_pod) for waiting_pod in waiting_pods]
     rows = _Rows(view, most_evaluated, most_searched // max(1, len(set(keys))))
     for key, waiting_pod in zip(keys, waiting_pods, strict=True):
         rows.add(key, waiting_pod)
@@ -189,8 +189,8 @@ class _Rows:
         return verdict, False
 
 
-def _signature(view: ClusterView, waiting_pod: _Waiting) -> Hashable:
-    """Return what is equal for pods that wait for one cause."""
+def _cause_key(view: ClusterView, waiting_pod: _Waiting) -> Hashable:
+    """Return what is equal for pods that wait for one cause; pods with claims that are allocated have each their own."""
     pod, facts = waiting_pod.pod, waiting_pod.facts
     if facts.gates:
         return facts.gates
