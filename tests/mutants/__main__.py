@@ -1,80 +1,92 @@
-"""How strong the tests are: change the product in small places and see which tests notice.
+"""How strong the tests are: change the product in small places and see which of these changes the tests of `make test` notice.
 
-python -m tests.mutants --map                  # run the tests once and note which lines each test runs (slow)
-python -m tests.mutants --count 500 --seed 1   # prints a table; what became of each mutant is in .mutants/outcomes.json
+python -m tests.mutants --count 500 --seed 1             # prints a table; what became of each mutant is in .mutants/outcomes.json
+python -m tests.mutants --count 500 --seed 1 --into DIR  # writes the mutants that survived into the clone DIR, for `make e2e` there
 
-A mutant that a test killed in an earlier trial meets that test first: trials after a change of the tests are quick.
+All tests run once without a mutant, to see which mutants each reaches. Then each mutant meets the nearest tests that reach it, for
+at most 20 s. Then all tests run with all survivors at once; a test that fails runs again with half of them, until the mutant is
+found that it kills.
 """
 
 import argparse
 import json
 import sys
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.mutants.mutations import ROOT, Mutation, choose
-from tests.mutants.trial import Outcome, Status, Trials
-from tests.mutants.who_runs import LineMap, make_map
+from tests.mutants.mutations import ROOT, Mutation, choose, with_mutations
+from tests.mutants.switches import install
+from tests.mutants.trials import Outcome, Status, tried
 
 PACKAGES: Final = ("allocator", "ledger", "scheduling", "kube", "nodefit", "inspection")
-FOLDER: Final = ROOT / ".mutants"
-OUTCOMES: Final = FOLDER / "outcomes.json"
+OUTCOMES: Final = ROOT / ".mutants" / "outcomes.json"
 
 
-def main() -> int:
-    """Return the exit status: 0, or 2 if there is no map of lines."""
+def main() -> None:
+    """Try the mutants, or write them into a clone."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--map", action="store_true", help="run the tests of `make test` and note which lines each runs"
-    )
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--packages", nargs="*", default=PACKAGES)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--into", type=Path, help="a clone of this commit; no test is run")
+    parser.add_argument(
+        "--only", nargs="*", type=int, help="with --into: numbers of the mutants, instead of all survivors"
+    )
     options = parser.parse_args()
-    FOLDER.mkdir(exist_ok=True)
-    if options.map:
-        return make_map(FOLDER / "lines.coverage", options.workers)
-    if not (FOLDER / "lines.coverage").exists():
-        sys.stderr.write("mutants: there is no map of lines; run python -m tests.mutants --map first\n")
-        return 2
     mutations = choose(options.packages, options.count, options.seed)
+    if options.into is not None:
+        write_into(options.into, mutations, options.only)
+        return
     outcomes = try_mutations(mutations, options.workers)
-    sys.stdout.write(table(outcomes))
-    return 0
+    OUTCOMES.parent.mkdir(exist_ok=True)
+    rows = [(number, status.value, str(mutations[number]), killer) for number, status, killer in outcomes.values()]
+    OUTCOMES.write_text(json.dumps(sorted(rows), indent=0))
+    sys.stdout.write(table(mutations, outcomes))
 
 
-def try_mutations(mutations: list[Mutation], workers: int) -> dict[Mutation, Outcome]:
-    """Try each mutation, write what became of it to `OUTCOMES`, and return all outcomes."""
-    kept = json.loads(OUTCOMES.read_text()) if OUTCOMES.exists() else {}
-    trials = Trials(LineMap(FOLDER / "lines.coverage"))
-    outcomes: dict[Mutation, Outcome] = {}
-    with ThreadPoolExecutor(workers) as pool:
-        killers = (kept.get(str(mutation), {}).get("killer", "") for mutation in mutations)
-        for mutation, outcome in zip(mutations, pool.map(trials.try_mutation, mutations, killers), strict=True):
-            outcomes[mutation] = outcome
-            sys.stdout.write(f"{outcome.status.value:10} {mutation}\n")
-            sys.stdout.flush()
-            kept[str(mutation)] = {"status": outcome.status.value, "killer": outcome.killer}
-            OUTCOMES.write_text(json.dumps(kept, indent=1))
+def try_mutations(mutations: Sequence[Mutation], workers: int) -> dict[int, Outcome]:
+    """Return what becomes of each mutant, and print it as it comes."""
+    sys.path[:0] = [str(ROOT / "app")]
+    outcomes: dict[int, Outcome] = {}
+    for result in tried(mutations, install(mutations), workers):
+        if isinstance(result, Outcome):
+            outcomes[result.number] = result
+            line = f"{result.status.value:15} {result.number:4} {mutations[result.number]}"
+        else:
+            line = result
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
     return outcomes
 
 
-def table(outcomes: dict[Mutation, Outcome]) -> str:
+def write_into(clone: Path, mutations: Sequence[Mutation], only: Sequence[int] | None) -> None:
+    """Write these mutants into the files of the clone, or all that survived; leave out a change within another change."""
+    if only is None:
+        only = [number for number, status, *_ in json.loads(OUTCOMES.read_text()) if status != Status.KILLED.value]
+    by_path: dict[str, list[Mutation]] = defaultdict(list)
+    for number in only:
+        by_path[mutations[number].path].append(mutations[number])
+    for path, changes in by_path.items():
+        (clone / path).write_bytes(with_mutations((ROOT / path).read_bytes(), changes))
+    sys.stdout.write(f"{len(only)} mutants in {len(by_path)} files\n")
+
+
+def table(mutations: Sequence[Mutation], outcomes: Mapping[int, Outcome]) -> str:
     """Return a row for each package in Markdown."""
-    lines = ["| package | mutants | killed | survived | timed out | run by no test |", "|---|---|---|---|---|---|"]
-    packages = sorted({Path(mutation.path).parts[2] for mutation in outcomes})
-    for package in (*packages, "all"):
+    lines = ["| package | mutants | killed | survived | run by no test |", "|---|---|---|---|---|"]
+    package_of = {number: Path(mutations[number].path).parts[2] for number in outcomes}
+    for package in (*sorted(set(package_of.values())), "all"):
         count = Counter(
-            outcome.status for mutation, outcome in outcomes.items() if package in {"all", Path(mutation.path).parts[2]}
+            outcome.status for number, outcome in outcomes.items() if package in {"all", package_of[number]}
         )
         total, killed = count.total(), count[Status.KILLED]
-        cells = (total, f"{killed} ({killed / total:.1%})", *(count[status] for status in list(Status)[1:]))
+        cells = (total, f"{killed} ({killed / total:.1%})", count[Status.SURVIVED], count[Status.NOT_RUN])
         lines.append(f"| {package} | {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

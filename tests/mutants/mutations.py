@@ -3,7 +3,7 @@
 import ast
 import copy
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -32,7 +32,10 @@ _LOGGERS: Final = frozenset({"_LOG", "_log"})
 
 
 class Mutation(NamedTuple):
-    """One change: the text between two byte offsets of a file becomes another. `path` is relative to the repository."""
+    """One change: the text between two byte offsets of a file becomes another text.
+
+    `path` is relative to the repository.
+    """
 
     path: str
     line: int
@@ -41,11 +44,6 @@ class Mutation(NamedTuple):
     end: int
     before: str
     after: str
-
-    def source(self) -> bytes:
-        """Return the changed source of the file."""
-        source = (ROOT / self.path).read_bytes()
-        return source[: self.begin] + self.after.encode() + source[self.end :]
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line} {self.kind}: {' '.join(self.before.split())} -> {self.after}"
@@ -60,17 +58,38 @@ def choose(packages: Sequence[str], count: int, seed: int) -> list[Mutation]:
 
 def mutations_of(path: Path) -> Iterator[Mutation]:
     """Yield every mutation of one file; none changes an annotation, a docstring, a log line or text for people."""
-    source = path.read_bytes()
+    for mutation, _, _ in changes_of(path, path.read_bytes(), ast.parse(path.read_bytes())):
+        yield mutation
+
+
+def changes_of(
+    path: Path, source: bytes, tree: ast.Module
+) -> Iterator[tuple[Mutation, ast.expr | ast.Expr, ast.expr | None]]:
+    """Yield every mutation of this source with the node of the tree that it changes, and what the node becomes.
+
+    None removes the node, a statement.
+    """
     starts = [0]
     for text in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(text))
-    for node in _code(ast.parse(source)):
+    for node in _code(tree):
         for kind, changed in _changes(node):
             begin = starts[node.lineno - 1] + node.col_offset
             end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
             after = "pass" if changed is None else f"({ast.unparse(changed)})"
             before = source[begin:end].decode()
-            yield Mutation(path.relative_to(ROOT).as_posix(), node.lineno, kind, begin, end, before, after)
+            relative = path.relative_to(ROOT).as_posix()
+            yield Mutation(relative, node.lineno, kind, begin, end, before, after), node, changed
+
+
+def with_mutations(source: bytes, mutations: Iterable[Mutation]) -> bytes:
+    """Return the source with these mutations, without those that lie within another or overlap it."""
+    begin = len(source)
+    for mutation in sorted(mutations, key=lambda mutation: mutation.begin, reverse=True):
+        if mutation.end <= begin:
+            source = source[: mutation.begin] + mutation.after.encode() + source[mutation.end :]
+            begin = mutation.begin
+    return source
 
 
 def _code(node: ast.AST) -> Iterator[ast.expr | ast.Expr]:
@@ -81,7 +100,7 @@ def _code(node: ast.AST) -> Iterator[ast.expr | ast.Expr]:
         ):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if not isinstance(child, ast.AST) or _is_for_people(child):
+            if not isinstance(child, ast.AST) or isinstance(child, ast.pattern) or _is_for_people(child):
                 continue
             if isinstance(child, ast.expr | ast.Expr):
                 yield child
@@ -103,7 +122,7 @@ def _is_for_people(node: ast.AST) -> bool:
     )
 
 
-def _changes(node: ast.expr | ast.Expr) -> Iterator[tuple[str, ast.AST | None]]:
+def _changes(node: ast.expr | ast.Expr) -> Iterator[tuple[str, ast.expr | None]]:
     """Yield what the node may become, with the kind of the change; None removes a statement."""
     match node:
         case ast.Expr(value=ast.Call() | ast.Await()):
