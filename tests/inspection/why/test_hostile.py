@@ -1,13 +1,15 @@
 """Pods whose owners wish the reader ill: answers come in bounded work, and say which limit they reached."""
 
+from functools import partial
 from itertools import count
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from dra_extender.cel.analysis.corrections import PublishedNames, meant_expression
 from dra_extender.inspection import cluster_view
+from dra_extender.inspection.near_names import meant_name
 from dra_extender.inspection.text.why import node_tree, tree, waiting_tree
-from dra_extender.inspection.why.names import PublishedNames, meant_expression
 from dra_extender.inspection.why.node import why_on_node
 from dra_extender.inspection.why.waiting import waiting
 from dra_extender.inspection.why.why import why
@@ -181,5 +183,5 @@ def test_names_of_hostile_selectors_are_compared_a_few_times() -> None:
     known = frozenset(f"attribute{number:05d}x" for number in range(1_000))
     asked = " && ".join(f'device.attributes["gpu.example.com"].attribute{number:05d}' for number in range(2_000, 2_100))
     with patch("dra_extender.inspection.near_names.is_slip", return_value=False) as is_slip:
-        assert meant_expression(asked, PublishedNames(known, {})) is None
+        assert meant_expression(asked, PublishedNames(known, {}, partial(meant_name, names=known))) is None
     assert 0 < is_slip.call_count <= 32 * len(known)

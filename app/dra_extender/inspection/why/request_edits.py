@@ -19,6 +19,12 @@ from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.rules.capacity import most_allowed
 from dra_extender.allocator.rules.eligibility import untolerated_taints
 from dra_extender.allocator.state.reasons import Code, Rejection
+from dra_extender.cel.analysis.corrections import (
+    PublishedNames,
+    guarded_expression,
+    meant_expression,
+    without_unpublished,
+)
 from dra_extender.cel.errors import CelBudgetError, CelCompileError
 from dra_extender.cel.explain.evaluation import ExplainableExpression
 from dra_extender.cel.explain.nearness import Relaxation, relaxed
@@ -38,14 +44,10 @@ from dra_extender.inspection.why.changes import (
     without_requests,
 )
 from dra_extender.inspection.why.names import (
-    PublishedNames,
     contradicted_class,
-    guarded_expression,
     may_all_hold,
-    meant_expression,
     missing_object,
     published_names,
-    without_unpublished,
 )
 from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeDiagnosis, requested_options
 from dra_extender.inspection.why.report import NodeReason
