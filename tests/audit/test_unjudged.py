@@ -105,3 +105,11 @@ def test_taints_count_unless_the_api_server_does_not_serve_them(gates: tuple[Ass
     cluster = ClusterObjects(msgspec.structs.replace(cluster.origin, gates=gates), cluster.by_kind)
     report = audit_report(ClusterView(cluster))
     assert [each.check for each in report.findings].count(Check.TAINTED_DEVICE) == found
+
+
+def test_claims_of_controllers_that_are_not_known_are_not_said_to_be_orphans() -> None:
+    """Whether a Job exists is nothing that the audit reads."""
+    made = two_pods()
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+    made.objects["resourceclaims"][0]["metadata"]["ownerReferences"] = [owner]
+    assert audit_report(made.view()).findings == ()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from dra_extender.cel.values.quantity import NANO
+from dra_extender.inspection.objects import MissingKind
 from dra_extender.inspection.text.devices import usage_csv, usage_tree
 from dra_extender.inspection.usage import UsageReport, UsageRow, usage_report
 
@@ -113,3 +114,14 @@ def test_csv_has_the_rows_and_no_formulas(made: MadeCluster) -> None:
 
 def test_cluster_without_devices_is_said() -> None:
     assert usage_tree(usage_report(MadeCluster().view())) == "no devices\n"
+
+
+def test_nothing_is_said_of_devices_held_or_free_if_nodes_could_not_be_read(made: MadeCluster) -> None:
+    made.missing = (MissingKind(kind="nodes", reason="403 Forbidden"),)
+    running(made, "a", "n2", "gpu-0", "gpu")
+    report = usage_report(made.view())
+    assert [(each.held, each.free) for each in report.drivers] == [(0, None), (0, None)]
+    assert usage_tree(report).splitlines()[-2:] == [
+        "gpu.example.com  1 of 5 devices in use",
+        "nic.example.com  0 of 1 devices in use",
+    ]

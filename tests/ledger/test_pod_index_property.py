@@ -55,3 +55,16 @@ def test_group_has_the_pods_that_name_it_and_runs_if_one_of_them_is_bound_and_no
                 for uid in UIDS:
                     besides = f"{name}{uid}"
                     assert index.has_running_member("default", group, excluding=besides) == bool(running - {besides})
+
+
+def test_pod_that_comes_back_under_another_name_is_not_found_under_the_old_one() -> None:
+    """The API server's store was set back, or a backup was restored."""
+    index = PodIndex()
+    for name in ("a", "b"):
+        body = objects.pod(name, "default")
+        body["metadata"]["uid"] = "1"
+        index.put(pod_from(body))
+    assert index.by_key("default", "a") is None
+    assert [pod.name for pod in index.all()] == ["b"]
+    index.drop("default", "b", "1")
+    assert not list(index.all())

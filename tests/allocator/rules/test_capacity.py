@@ -70,6 +70,7 @@ def test_request_takes_the_next_amount_that_the_policy_offers(
         ("5", STEPS, "does not give 6 of m (5 asked for): its request policy allows 2 to 4 in steps of 2"),
         ("9", VALUES, "does not give 9 of m: its request policy allows 1, 4, 8"),
         ("1600m", TENTHS, "does not give 1600m of m: its request policy allows 500m to 1500m in steps of 100m"),
+        ("9", capacity("8", max="4"), "does not give 9 of m: its request policy allows 0 to 4"),
         (None, capacity("8", "9", max="9"), "has 8 of m in all, 9 would be needed"),
     ],
 )

@@ -1,5 +1,6 @@
 """A search with many dead ends analyses the whole node and skips what cannot succeed, without changing any answer."""
 
+from itertools import chain, repeat
 from typing import Any
 from unittest.mock import patch
 
@@ -33,6 +34,8 @@ from tests.support.allocator.building import (
 from tests.support.allocator.generated import claims, nodes, usages
 from tests.support.examples import examples
 
+POLL = "dra_extender.allocator.search.search._POLL"
+POLL_DEVICES = "dra_extender.allocator.rules.node_view._POLL_DEVICES"
 THRESHOLD = "dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING"
 FEW = 1000
 
@@ -51,6 +54,20 @@ def test_pruning_never_changes_an_answer(slices: list[Any], wanted: list[Any], u
     else:
         assert reasons(pruned).verdict == plain.verdict
     assert pruned.steps <= plain.steps
+
+
+def test_time_that_is_up_at_any_moment_is_never_taken_for_devices_that_lack() -> None:
+    """The first device goes with no other one, so that the search looks at the whole node before it finds the pair."""
+    demand = demand_of(claim_of(exactly(2), constraints=[{"matchAttribute": "gpu.example.com/k"}]))
+    answers, moments = list[str](), 40
+    for moment in range(moments):
+        up = chain(repeat(False, moment), repeat(True))
+        with patch(THRESHOLD, 1), patch(POLL, 0), patch(POLL_DEVICES, 1):
+            found = allocate(demand, NODE, pools_of(_numbered(0, 1, 1)), Held(), deadline=up.__next__)
+        answers.append("found" if isinstance(found, Placement) else found.rejections[0].code)
+    ended = answers.index("found")
+    assert 0 < ended < moments
+    assert answers == [Code.SEARCH_LIMIT] * ended + ["found"] * (moments - ended)
 
 
 def test_one_more_than_there_are_ends_soon() -> None:

@@ -3,6 +3,7 @@
 import pytest
 from dra_extender.inspection.devices import UnknownNodeError
 from dra_extender.inspection.text.why import node_tree
+from dra_extender.inspection.why import node
 from dra_extender.inspection.why.node import NodeDevicesReport, why_on_node
 from dra_extender.inspection.why.why import UnknownObjectError
 
@@ -98,3 +99,13 @@ def test_unknown_node_and_unknown_pod_are_refused(made: MadeCluster) -> None:
         asked(made, "n9")
     with pytest.raises(UnknownObjectError, match="pod ml/nobody does not exist in a test"):
         why_on_node(made.view(), NAMESPACE, "nobody", "n1")
+
+
+@pytest.mark.parametrize(("most", "notes"), [(3, ("the first 3 devices are listed",)), (5, ())])
+def test_that_a_long_list_is_cut_is_said(
+    made: MadeCluster, monkeypatch: pytest.MonkeyPatch, most: int, notes: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(node, "MOST_DEVICES", most)
+    report = asked(made)
+    assert [len(each.devices) for each in report.requests] == [min(most, 4)] * 2
+    assert report.notes == notes

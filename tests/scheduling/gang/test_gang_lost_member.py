@@ -124,6 +124,23 @@ async def test_a_refused_member_is_woken_when_the_gang_is_complete(world: LostMe
     assert world.ledger.changes.claims > before
 
 
+async def test_a_claim_that_members_share_stays_held_for_a_later_one_when_the_first_is_lost() -> None:
+    world = GangExtender()
+    world.cards("n1", 1, whole=False)
+    world.gang("g", 1)
+    for claim in ("shared", "own", "other"):
+        world.add_claim(claim)
+    world.add_member("g", "a", "shared")
+    assert await world.ask("a", "n1") == {"a": ["n1"]}
+    world.add_member("g", "b", "shared", "own")
+    world.add_pod("rival", "other")
+    assert await world.ask("b", "n1") == {"b": ["n1"]}
+    world.delete(StoredKind.POD, "a")
+    assert await world.ask(["rival"], "n1") == {"rival": []}
+    await world.bind_through("b", "n1")
+    assert sorted(world.devices("shared") + world.devices("own")) == ["n1/half-a-0", "n1/half-b-0"]
+
+
 def meeting(world: LostMemberExtender) -> WaitingMembers | None:
     """The members that wait."""
     return world.extender.permit.waiting_gang("g-uid")

@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
+from dra_extender.scheduling.podgroup_claims.plan import CreateClaim, owner_of_group
 from dra_extender.scheduling.ports.cluster import ConflictError
-from dra_extender.simulator.apiserver.objects import Key, StoredKind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController, create_claim
 
 from tests.support.scheduling.grouped import GROUP
@@ -201,3 +202,41 @@ async def test_our_claim_stays_if_the_other_one_recorded_it() -> None:
     with pytest.raises(ConflictError, match="in use"):
         await world.extender.group_claims.writer.withdraw(record.claim)
     assert world.made("gpu") == [ours]
+
+
+def record_for_group(world: ClaimMakingExtender, claim: str) -> None:
+    """Somebody records the claim in the status of the PodGroup, and the watch does not bring it yet."""
+    statuses = [{"name": "gpu", "resourceClaimName": claim}]
+    world.cluster.store.edit_unchecked(
+        Key(StoredKind.POD_GROUP, "default", GROUP),
+        lambda raw: raw.setdefault("status", {}).update(resourceClaimStatuses=statuses),
+    )
+
+
+def creation(world: ClaimMakingExtender) -> CreateClaim:
+    return CreateClaim(
+        owner_of_group(world.known_group(GROUP), world.cluster.pod_groups.api_version), "gpu", "template"
+    )
+
+
+async def test_no_claim_is_made_beside_one_of_the_group_that_the_watch_has_not_brought() -> None:
+    world = a_world()
+    theirs = claim_for(world)
+    record_for_group(world, theirs)
+    with pytest.raises(ConflictError, match=f"PodGroup default/{GROUP} has claim {theirs}"):
+        await world.extender.group_claims.writer.create(creation(world))
+    assert world.made("gpu") == [theirs]
+
+
+@pytest.mark.parametrize(
+    "owner", [[], [{"apiVersion": "v1", "kind": "Pod", "name": "p0", "uid": "u", "controller": True}]]
+)
+async def test_a_recorded_claim_that_is_not_the_groups_stands_in_for_none(owner: list[Json]) -> None:
+    world = a_world()
+    metadata = {"name": "foreign", "namespace": "default", "ownerReferences": owner}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
+    world.create(StoredKind.CLAIM, {"metadata": metadata, "spec": spec})
+    record_for_group(world, "foreign")
+    made = await world.extender.group_claims.writer.create(creation(world))
+    (owned_by,) = world.claim(made.claim.metadata.name)["metadata"]["ownerReferences"]
+    assert owned_by["uid"] == world.known_group(GROUP).metadata.uid

@@ -304,6 +304,13 @@ def device_name_twice(cluster: SoundCluster) -> Injected:
     return Injected("slices", f"{GPUS}/{node}")
 
 
+def device_name_twice_among_devices_that_name_their_nodes(cluster: SoundCluster) -> Injected:
+    devices = [objects.device("shelf-0", nodeName=cluster.random.choice(cluster.nodes))] * 2
+    shelf = objects.resource_slice("shelf", driver=FABRIC, devices=devices, perDeviceNodeSelection=True)
+    cluster.made.add(shelf)
+    return Injected("slices", f"{FABRIC}/shelf")
+
+
 def counter_set_twice(cluster: SoundCluster) -> Injected:
     node = cluster.random.choice(cluster.nodes)
     sets = cluster.slice_of(PARTITIONS, node, "sharedCounters")["spec"]["sharedCounters"]
