@@ -24,6 +24,7 @@ from tests.simulation.invariants import left_at_rest
 from tests.simulation.network import NetworkedLoop
 from tests.simulation.schedule import IT, SECONDS, Action, Setting, schedule, setting
 from tests.simulation.world import LEASE, REPLICAS, World, logged, new_folder, run_until_complete
+from tests.support.background import background_failures
 
 _REST_SECONDS: Final = 240.0
 """So long everything may take to come to rest; what kube-scheduler alone mends, after five minutes, is too late."""
@@ -417,9 +418,13 @@ def _run_world(
             lag=given.lag,
             honest=honest,
         )
-        with logged(log or world.log.append, lambda: f"{loop.time():.4f} {loop.current.name}"):
+        with (
+            logged(log or world.log.append, lambda: f"{loop.time():.4f} {loop.current.name}"),
+            background_failures() as failures,
+        ):
             run_until_complete(loop, _run(world, Course(world, given.nodes), result))
         _report(world, result)
+        result.wrong += failures
     loop.abandon()
 
 

@@ -11,6 +11,7 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import EvaluatedNodes
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
+from tests.support.background import background_failures
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 QUICK = Options(hold_wait_seconds=0.0, wake_delay_seconds=0.0, wake_interval_seconds=0.01, device_backoff_seconds=0.05)
@@ -33,10 +34,12 @@ async def started(*nodes: str) -> AsyncIterator[InMemoryExtender]:
     for name in ("1", "2"):
         world.add_claim(f"c{name}")
         world.add_pod(f"p{name}", f"c{name}")
-    try:
-        yield world
-    finally:
-        await world.extender.stop()
+    with background_failures() as failures:
+        try:
+            yield world
+        finally:
+            await world.extender.stop()
+    assert failures == []
 
 
 @asynccontextmanager
@@ -93,6 +96,15 @@ async def test_a_slice_of_another_driver_or_without_free_devices_wakes_nobody() 
         add_device(world, "gpu-1", taints=[{"key": "example.com/broken", "effect": "NoSchedule"}])
         touch_slice(world, 2)
         assert await pokes(world) == 0
+
+
+async def test_a_change_that_may_concern_any_node_wakes_after_a_turn_that_woke_nobody() -> None:
+    async with refused() as world:
+        add_device(world, "gpu-1", taints=[{"key": "example.com/broken", "effect": "NoSchedule"}])
+        assert await pokes(world) == 0
+        world.ledger.state.bump(None)
+        add_device(world, "gpu-2")
+        assert await pokes(world) == 1
 
 
 async def test_two_thousand_changes_with_a_queueing_hint_wake_few_times() -> None:
