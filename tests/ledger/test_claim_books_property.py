@@ -6,8 +6,10 @@ from typing import Any
 
 from dra_extender.ledger.guard_index import GUARD_PREFIX
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.api_json import ModelError
+from dra_extender.model.templated_claim import ENTRY_ANNOTATION
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -138,3 +140,15 @@ def test_books_are_what_the_stored_claims_say(events: list[tuple[Any, ...]], lim
     assert not holdings_by_device(ledger.claims.usage)
     assert (ledger.claims.kept.total, ledger.claims.kept.without_spec) == (0, 0)
     assert ledger.claims.of_consumer("a") == ledger.claims.of_consumer("b") == ()
+
+
+def test_a_claim_that_names_another_owner_is_not_found_for_the_one_before() -> None:
+    """Whoever may change the claim may change its owner."""
+    ledger = Ledger()
+    for version, owner in enumerate(("one", "two"), 1):
+        raw = raw_claim("c", version)
+        reference = {"apiVersion": "v1", "kind": "Pod", "name": owner, "uid": owner, "controller": True}
+        raw["metadata"] |= {"ownerReferences": [reference], "annotations": {ENTRY_ANNOTATION: "gpu"}}
+        sinks_of(ledger)["resourceclaims"].changed(encode(raw))
+    found = {owner: len(list(ledger.claims.made_for("default", owner, "gpu"))) for owner in ("one", "two")}
+    assert found == {"one": 0, "two": 1}

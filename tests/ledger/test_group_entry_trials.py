@@ -101,6 +101,13 @@ def test_a_pod_that_is_over_is_owed_nothing(ledger: Ledger, over: dict[str, Any]
     assert not list(starts.waiting())
 
 
+def test_a_pod_that_is_gone_before_it_started_is_not_taken_for_one_that_may_start(ledger: Ledger) -> None:
+    ledger.pod_seen(pod("p", node_name="n1"))
+    assert [each.name for each in ledger.group_entry_trials.unstarted()] == ["p"]
+    ledger.pod_gone("ns", "p", "p")
+    assert not list(ledger.group_entry_trials.unstarted())
+
+
 def test_a_node_that_is_made_anew_under_its_name_is_another(ledger: Ledger) -> None:
     starts = ledger.group_entry_trials
     starts.begin(pod("p"), NODE, {"claim"})

@@ -71,6 +71,25 @@ def test_held_usage_without_some_holds_is_what_the_others_keep(
         assert holdings_by_device(book.held_usage_without(left_out)) == holdings_by_device(expected)
 
 
+def test_holds_on_several_nodes_are_counted() -> None:
+    book = HoldBook(lambda _: None)
+    for claim, nodes in (("one", 1), ("two", 2), ("three", 3)):
+        book.place(hold(claim, nodes=nodes))
+    assert book.multi_node == 2
+    book.narrow_to("two", "n1")
+    assert book.multi_node == 1
+
+
+def test_a_node_is_named_as_long_as_a_share_is_bound_to_it() -> None:
+    shares = [DeviceHolding(driver="d", pool="p", device="g", share_id=share, node="n1") for share in "ab"]
+    usage = UsageTable()
+    usage.add(shares)
+    usage.remove(shares[:1])
+    assert usage.names_node("n1")
+    usage.remove(shares[1:])
+    assert not usage.names_node("n1")
+
+
 def test_late_news_that_a_claim_is_gone_end_no_hold_of_the_one_made_anew_under_its_name() -> None:
     ledger = Ledger()
     sinks_of(ledger)["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))

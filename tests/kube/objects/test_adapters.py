@@ -107,6 +107,24 @@ async def test_a_status_becomes_the_error_that_says_what_can_be_done(
     assert observer.of("request") == [("update", "resourceclaims/status", str(status))]
 
 
+@pytest.mark.parametrize(
+    ("status", "field", "error"),
+    [
+        (422, "status.allocation", NotFoundError),
+        (422, "status.reservedFor", RequestRejectedError),
+        (400, "status.allocation", RequestRejectedError),
+    ],
+)
+async def test_a_status_is_written_in_another_form_where_a_field_that_we_do_not_change_is_said_to_be_invalid(
+    faults: Faults, claims: KubeClaims, status: int, field: str, error: type[ClusterError]
+) -> None:
+    """For that the claim is read again, and here it is gone by then."""
+    refusal = StatusError(status, "Invalid", "field is immutable", [{"field": field}]).body
+    faults.plan("update", "resourceclaims/status", Fault(answer=(status, json.dumps(refusal).encode())))
+    with pytest.raises(error):
+        await claims.update_status("space", "claim", RAW)
+
+
 def busy(seconds: int) -> Fault:
     return Fault(refuse=429, message="please try again later", retry_after=seconds)
 

@@ -55,6 +55,13 @@ async def test_members_beyond_the_minimum_may_stay_out(world: GangExtender) -> N
     assert sorted(map(len, offered.values())) == [0, 1, 1]
 
 
+async def test_members_beyond_the_minimum_come_too_where_all_fit(world: GangExtender) -> None:
+    """And not those alone that come first in the search."""
+    pods = whole_against_halves(world)
+    world.gang("g", 2)
+    assert all((await world.ask(pods, "n1", "n2")).values())
+
+
 async def test_members_with_extended_resources_are_planned_with_the_others_and_bound_as_planned() -> None:
     """Where a device plugin serves the member no device is planned for it; elsewhere its claim is made by the bind."""
     world = GangExtender()

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.notifier import Notifier
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.call_budget import CallBudget
@@ -106,6 +107,16 @@ async def test_too_few_members_give_up_in_words() -> None:
         with pytest.raises(RetryableError, match="PodGroup g: 1 of 2 members came to be bound within"):
             await asyncio.wait_for(bind, 60)
     assert not world.node_of("a")
+
+
+async def test_members_whose_group_is_gone_wait_for_nobody(world: GangExtender) -> None:
+    await offered(world)
+    first = asyncio.create_task(world.bind("a", "n1"))
+    await turns()
+    assert world.extender.permit.waiting_gang("g-uid") is not None
+    sinks_of(world.ledger)["podgroups"].deleted("default", "g", "g-uid")
+    assert world.extender.permit.waiting_gang("g-uid") is None
+    first.cancel()
 
 
 async def test_members_without_devices_wait_with_the_others(world: GangExtender) -> None:
