@@ -148,7 +148,7 @@ REASONS: Final = (
         reasons=(("SELECTOR_FAILED", 1),),
         tells=(".string",),
         event=('claim "gpu", request "gpu": selector failed on a device', ".string"),
-        next="correct the selector",
+        next="ask for attributes without their type as a suffix",
         said_in_tree=None,
     ),
     Reason(
