@@ -185,3 +185,12 @@ def test_names_of_hostile_selectors_are_compared_a_few_times() -> None:
     with patch("dra_extender.inspection.near_names.is_slip", return_value=False) as is_slip:
         assert meant_expression(asked, PublishedNames(known, {}, partial(meant_name, names=known))) is None
     assert 0 < is_slip.call_count <= 32 * len(known)
+
+
+@pytest.mark.parametrize("selected", [f'model == "{"a.b-" * 2_400}"', f"{'a' * 9_000} == 1"])
+def test_a_text_that_is_longer_than_any_name_is_compared_with_none(selected: str) -> None:
+    known = frozenset({"device", "attributes", "gpu.example.com", "model"})
+    with patch("dra_extender.inspection.near_names.is_slip") as is_slip:
+        asked = f'device.attributes["gpu.example.com"].{selected}'
+        assert meant_expression(asked, PublishedNames(known, {}, partial(meant_name, names=known))) is None
+    is_slip.assert_not_called()

@@ -22,12 +22,18 @@ from dra_extender.cel.syntax.printer import member_text, print_expression, text_
 
 DEVICE_MAPS: Final = ("attributes", "capacity")
 _MOST_UNKNOWN: Final = 32
+_LONGEST_NAME: Final = 128
+"""A longer text is no name; domains and identifiers have at most 63 and 32 characters."""
 
 
 class PublishedNames(NamedTuple):
-    """Drivers, domains, attributes and capacities of devices, and the domains of each (`attributes` or `capacity`, name).
+    """Names that devices publish.
 
-    `nearest` returns the word of which another word is a slip, or None. `complete`: those of all devices.
+    Attributes:
+        words: Drivers, domains, attributes and capacities.
+        domains: The domains by map (`attributes` or `capacity`) and name.
+        nearest: Returns the word that was probably meant by another word; None if there is none, or more than one.
+        complete: Whether the names of all devices are among them.
     """
 
     words: Collection[str]
@@ -72,7 +78,8 @@ class _Read(NamedTuple):
 def meant_expression(expression: str, published: PublishedNames) -> tuple[str, str] | None:
     """Return an expression with the known names that were meant, and which they are, as `model instead of modle`.
 
-    Return None if every name is known, or it is not clear which was meant.  The first 32 unknown names count.
+    Return None if every name is known, or it is not clear which was meant. The first 32 unknown names of at most 128 characters
+    count.
     """
     plain = rewrite_suffixes(expression)
     root = _parsed(plain)
@@ -82,7 +89,8 @@ def meant_expression(expression: str, published: PublishedNames) -> tuple[str, s
     unknown: dict[str, str | None] = {}
 
     def meant(name: str) -> str:
-        if name not in published.words and name not in unknown and len(unknown) < _MOST_UNKNOWN:
+        is_new = name not in published.words and name not in unknown
+        if is_new and len(name) <= _LONGEST_NAME and len(unknown) < _MOST_UNKNOWN:
             unknown[name] = published.nearest(name)
         near = unknown.get(name)
         if near is not None:
@@ -173,7 +181,7 @@ def _read(node: ast.SyntaxNode) -> _Read | None:
 
 
 def _with_holder(node: ast.SyntaxNode, holder: ast.SyntaxNode) -> ast.SyntaxNode:
-    """Return what reads of another map of names the same as a node."""
+    """Return the node with another map of names in the place of the map that it reads."""
     access = access_of(node)
     match node:
         case ast.Select():
