@@ -57,9 +57,9 @@ def choose(packages: Sequence[str], count: int, seed: int) -> list[Mutation]:
 
 
 def mutations_of(path: Path) -> Iterator[Mutation]:
-    """Yield every mutation of one file; none changes an annotation, a docstring, a log line or text for people."""
-    for mutation, _, _ in changes_of(path, path.read_bytes(), ast.parse(path.read_bytes())):
-        yield mutation
+    """Return every mutation of one file; none changes an annotation, a docstring, a log line or text for people."""
+    source = path.read_bytes()
+    return (mutation for mutation, _, _ in changes_of(path, source, ast.parse(source)))
 
 
 def changes_of(

@@ -194,6 +194,7 @@ def _try_imported(mutations: Sequence[Mutation], switches: Switches, numbers: Se
         tests = f"tests/{Path(mutations[number].path).parts[2]}"
         switches.active = frozenset({number})
         child = Child(partial(_run_until_failure, tests))
+        killer = "died"
         with suppress(EOFError):
             killer = child.results.recv() if child.results.poll(IMPORT_SECONDS) else "no end"
         child.end()
