@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch, amount_text, needs
+from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch, amount_text, most_allowed, needs
 from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.model.device import DeviceCapacity, RequestPolicy, ValidRange
 from hypothesis import given
@@ -33,6 +33,27 @@ PLAIN = capacity("8")
 STEPS = capacity("8", "2", min="2", step="2", max="4")
 VALUES = capacity("8", "1", ["1", "4", "8"])
 TENTHS = capacity("2", "500m", min="500m", step="100m", max="1500m")
+
+
+@pytest.mark.parametrize(
+    ("of", "left", "most"),
+    [
+        (PLAIN, None, "8"),
+        (PLAIN, "3", "3"),
+        (STEPS, None, "4"),
+        (STEPS, "3", "2"),
+        (STEPS, "1", "0"),
+        (VALUES, None, "8"),
+        (VALUES, "7", "4"),
+        (VALUES, "0", "0"),
+        (TENTHS, "750m", "700m"),
+    ],
+)
+def test_most_that_one_request_may_take_is_granted(of: DeviceCapacity, left: str | None, most: str) -> None:
+    amount = most_allowed(of, None if left is None else parse_quantity(left))
+    assert amount == parse_quantity(most)
+    if amount:
+        assert asked(most, of) == most
 
 
 @pytest.mark.parametrize(

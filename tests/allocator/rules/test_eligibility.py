@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from dra_extender.allocator.rules.eligibility import tolerates, untolerated
+from dra_extender.allocator.rules.eligibility import briefly_tolerated, tolerates, untolerated
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.model.allocation import DeviceToleration, Placement
@@ -46,6 +46,19 @@ def test_only_two_effects_repel(effect: str, repels: bool) -> None:
 
 BROKEN = {"name": "bad", "taints": [{"key": "broken", "value": "yes", "effect": "NoSchedule"}]}
 SLICES = [slice_of(BROKEN, "good")]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "effect", "shortest"),
+    [((), "NoExecute", []), ((60, 30), "NoExecute", [30]), ((60, None), "NoExecute", []), ((60,), "NoSchedule", [])],
+    ids=["not-tolerated", "the-shortest-counts", "without-end", "no-effect-on-running-pods"],
+)
+def test_taint_that_is_tolerated_for_some_seconds_only(
+    seconds: tuple[int | None, ...], effect: str, shortest: list[int]
+) -> None:
+    taint = DeviceTaint(key=TAINT.key, value=TAINT.value, effect=effect)
+    tolerations = [DeviceToleration(operator="Exists", toleration_seconds=limit) for limit in seconds]
+    assert [limit for _, limit in briefly_tolerated([taint], tolerations)] == shortest
 
 
 def test_exact_count_moves_on_and_mode_all_fails() -> None:

@@ -357,6 +357,21 @@ async def test_a_write_that_is_refused_leaves_no_claim(world: InMemoryExtender, 
     assert claims(world) == []
 
 
+async def test_claims_that_were_created_and_that_could_not_be_are_counted_under_upstreams_name(
+    world: InMemoryExtender,
+) -> None:
+    """Metric of KEP-4381; a claim that exists already is neither."""
+    name = "dynamic_resource_allocation_resourceclaim_creates_total"
+    labels = {"admin_access": "false", "owner_api_group": "", "owner_api_kind": "Pod"}
+    restart(world, claims=failing(world.cluster.claims, "create", "before", RequestRejectedError("denied")))
+    with pytest.raises(RetryableError, match="denied"):
+        await world.bind("p1", "n1")
+    assert [await world.metric(name, status=status, **labels) for status in ("success", "failure")] == [0, 1]
+    restart(world)
+    await bind(world, "p1", "n1")
+    assert [await world.metric(name, status=status, **labels) for status in ("success", "failure")] == [1, 0]
+
+
 async def test_a_create_of_which_the_answer_is_lost_is_found_by_its_name(world: InMemoryExtender) -> None:
     fault: ClusterError = ServerUnavailableError("no answer")
     restart(world, claims=failing(world.cluster.claims, "create", "after", fault))
@@ -366,6 +381,24 @@ async def test_a_create_of_which_the_answer_is_lost_is_found_by_its_name(world: 
     restart(world)
     claim = await bind(world, "p1", "n1")
     assert claim["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the-same-pod", "made-anew-under-its-name"])
+async def test_a_left_over_is_deleted_unless_the_live_pod_is_bound(world: InMemoryExtender, *, anew: bool) -> None:
+    """A bound pod may run with the claim; the watch has not brought yet that the pod is bound, or another pod in its place."""
+    await world.abandoned("p1", "n2")
+    world.start()
+    uid = world.uid("p1")
+    world.silence("pods")
+    if anew:
+        world.delete(StoredKind.POD, "p1")
+        world.add_pod("p1", resources={GPU: "1"})
+    await world.cluster.pods.bind("default", "p1", world.uid("p1"), "n2")
+    async with world.watching():
+        with pytest.raises(RetryableError) as refused:
+            await world.extender.bind("default", "p1", uid, "n1", asyncio.Event())
+    assert [devices_of(each) for each in claims(world)] == [["n1/gpu-0" if anew else "n2/gpu-0"]]
+    assert ("is bound to node n2 already" in str(refused.value)) is not anew
 
 
 async def test_a_pod_that_was_told_of_a_claim_is_kept_off_nodes_that_need_none(world: InMemoryExtender) -> None:

@@ -112,6 +112,13 @@ def test_generated_claim_of_somebody_else_is_refused(member: PodOfGroup, other: 
     )
 
 
+def test_claim_of_a_group_is_reserved_for_its_owner_where_the_group_now_has_no_such_entry(member: PodOfGroup) -> None:
+    """The group was deleted and made anew, with other entries."""
+    member.claim(owner("PodGroup", "g", "old"))
+    member.group({"name": "other", "resourceClaimTemplateName": "t"})
+    assert member.one(TEMPLATE, recorded="c").consumer == msgspec.structs.replace(GROUP, uid="old")
+
+
 @pytest.mark.parametrize("setting", ["always", "auto"])
 @pytest.mark.parametrize("entry", [TEMPLATE, {"name": "dev", "podGroupResourceClaim": "dev"}])
 def test_what_was_generated_for_the_group_is_reserved_for_it(member: PodOfGroup, setting: str, entry: Json) -> None:

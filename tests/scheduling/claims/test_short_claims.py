@@ -25,6 +25,7 @@ from tests.support.scheduling.seam import Seam
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 OPTIONS = Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, new_claim_wait_seconds=0.0)
+READS = "dra_extender_claims_read_again_total"
 EVEN = f'device.attributes["{DRIVER}"].even'
 
 
@@ -110,11 +111,18 @@ async def test_devices_of_short_claims_are_never_given_to_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "problem",
-    [ServerUnavailableError("no answer"), RequestRejectedError("no right"), ConflictError("?"), NotFoundError("gone")],
+    ("problem", "outcome"),
+    [
+        (ServerUnavailableError("no answer"), "failed"),
+        (RequestRejectedError("no right"), "failed"),
+        (ConflictError("?"), "failed"),
+        (NotFoundError("gone"), "gone"),
+    ],
 )
 @pytest.mark.parametrize("verb", ["filter", "bind", "preempt"])
-async def test_a_read_that_fails_is_an_error_and_never_makes_a_pod_unschedulable(problem: Exception, verb: str) -> None:
+async def test_a_read_that_fails_is_an_error_and_never_makes_a_pod_unschedulable(
+    problem: Exception, outcome: str, verb: str
+) -> None:
     world, seam = prepared()
     seam.before("read", problem)
     calls: dict[str, Callable[[], Any]] = {
@@ -128,6 +136,7 @@ async def test_a_read_that_fails_is_an_error_and_never_makes_a_pod_unschedulable
     assert list(world.extender.unschedulable.all()) == []
     assert world.messages("p") == []
     assert set((await world.filter("p", "n0", "n1")).fitting) == {"n0", "n1"}
+    assert [await world.metric(READS, outcome=end) for end in (outcome, "ok")] == [1, 1]
 
 
 async def test_an_api_server_that_does_not_answer_costs_seconds_and_not_the_call(
