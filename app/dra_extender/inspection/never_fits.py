@@ -8,13 +8,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dra_extender.allocator.state.reasons import Code
-from dra_extender.cel.lint.findings import LintCode, warning
+from dra_extender.cel.lint.findings import warning
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import ClusterObjects, Origin, require
 from dra_extender.inspection.unknown_names import CLAIM_SOURCES
 from dra_extender.inspection.what_if.changes import ChangeError, WrittenObject, read_object
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, generate_claims
 from dra_extender.inspection.why.reasons import Reasons
+from dra_extender.lint.codes import ManifestCode
 from dra_extender.lint.read import LintFile, PlacedFinding, as_v1, placed, value_at
 from dra_extender.manifests.documents import FieldPath, YamlDocument
 from dra_extender.manifests.problems import path_text
@@ -219,6 +220,6 @@ def _finding(view: ClusterView, pod_name: str, question: _Question) -> PlacedFin
 
 
 def _placed(question: _Question, message: str, advice: str) -> PlacedFinding:
-    subject, finding = question.subject, warning(LintCode.NEVER_FITS, 0, message, advice)
+    subject, finding = question.subject, warning(ManifestCode.NEVER_FITS, 0, message, advice)
     label = f"{subject.written.kind.singular} {subject.written.key[1]}"
     return placed(subject.file, subject.document.position_of(question.field), label, finding, path_text(question.field))

@@ -8,10 +8,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dra_extender.allocator.demand.alignment import DOMAIN
-from dra_extender.cel.lint.findings import LintCode, warning
+from dra_extender.cel.lint.findings import warning
 from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.inspection.near_names import names_there, nearest_name_text
 from dra_extender.inspection.objects import ClusterObjects
+from dra_extender.lint.codes import ManifestCode
 from dra_extender.lint.read import LintFile, PlacedFinding, as_v1, list_at, placed, value_at
 from dra_extender.manifests.api_defaults import bodies, fill_in
 from dra_extender.manifests.documents import FieldPath, YamlDocument
@@ -70,7 +71,7 @@ class _Written(NamedTuple):
     def label(self) -> str:
         return f"{self.kind} {self.item['metadata'].get('name', '')}".strip()
 
-    def finding(self, field: FieldPath, code: LintCode, message: str, advice: str = "") -> PlacedFinding:
+    def finding(self, field: FieldPath, code: ManifestCode, message: str, advice: str = "") -> PlacedFinding:
         where = self.document.position_of(field)
         return placed(self.file, where, self.label, warning(code, 0, message, advice), path_text(field))
 
@@ -287,7 +288,7 @@ def _missing(
     if name not in names.names:
         instead = existing.instead(name, names)
         if names.complete or instead:
-            yield written.finding(field, LintCode.UNKNOWN_NAME, message + instead)
+            yield written.finding(field, ManifestCode.UNKNOWN_NAME, message + instead)
 
 
 def _unknown_request(
@@ -301,7 +302,7 @@ def _unknown_request(
     requests = [str(value_at(request, ("name",))) for request in list_at(item, (*_CLAIM_SPECS[kind], "requests"))]
     if requests and request_name not in requests:
         message = f"{kind.singular} {name} has no request {request_name}, and the container gets no device"
-        yield written.finding(field, LintCode.UNKNOWN_NAME, message + names_there(request_name, requests))
+        yield written.finding(field, ManifestCode.UNKNOWN_NAME, message + names_there(request_name, requests))
 
 
 def _changed(written: _Written, existing: _ExistingObjects) -> Iterator[PlacedFinding]:
@@ -319,7 +320,7 @@ def _changed(written: _Written, existing: _ExistingObjects) -> Iterator[PlacedFi
             message = (
                 f"{written.label} exists in namespace {written.namespace} with another value, which cannot be changed"
             )
-            yield written.finding(field, LintCode.IMMUTABLE, message, "another name, or delete the object first")
+            yield written.finding(field, ManifestCode.IMMUTABLE, message, "another name, or delete the object first")
 
 
 def _comparable(kind: StoredKind, item: Json) -> Any:

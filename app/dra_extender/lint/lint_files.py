@@ -10,6 +10,7 @@ from dra_extender.allocator.demand.build import too_many_devices
 from dra_extender.allocator.demand.demand import ALL
 from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error, warning
 from dra_extender.cel.lint.lint import claim_limit_findings, lint, units_of
+from dra_extender.lint.codes import ManifestCode
 from dra_extender.lint.policy import PolicyText, is_policy, policy_findings, slices_in
 from dra_extender.lint.pools import PlacedSlice, pool_findings
 from dra_extender.lint.read import (
@@ -90,7 +91,7 @@ def lint_files(
             continue
         if not subjects_of_file:
             where = file.documents[0].position_of() if file.documents else _START
-            others.append(placed(file.name, where, "file", warning(LintCode.NOTHING_KNOWN, 0, _NOTHING)))
+            others.append(placed(file.name, where, "file", warning(ManifestCode.NOTHING_KNOWN, 0, _NOTHING)))
         subjects.extend((file.name, subject) for subject in subjects_of_file)
         slices.extend(slices_in(file))
         others.extend(_device_count_findings(file))
@@ -182,7 +183,7 @@ def _device_count_findings(file: LintFile) -> Iterator[PlacedFinding]:
         devices = (*base, "devices")
         for path, sentence in _excessive_requests(value_at(item, devices)):
             field = (*devices, *path)
-            finding = warning(LintCode.NEVER_FITS, 0, sentence)
+            finding = warning(ManifestCode.NEVER_FITS, 0, sentence)
             yield placed(file.name, document.position_of(field), object_label(item), finding, path_text(field))
 
 

@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.overlay.policy_effects import asymmetric_rules, ineffective_rules, published_devices
-from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
+from dra_extender.cel.lint.findings import LintFinding, error, warning
 from dra_extender.config.policy_file import InvalidPolicyError, parse_policy
+from dra_extender.lint.codes import ManifestCode
 from dra_extender.lint.pools import PlacedSlice
 from dra_extender.lint.read import (
     ANNOTATIONS,
@@ -69,7 +70,7 @@ def policy_findings(policies: Sequence[PolicyText], slices: Sequence[PlacedSlice
             overlay = parse_policy(policy.text.encode(), "policy")
         except InvalidPolicyError as problem:
             for path, sentence in problem.problems or (((), str(problem).partition(": ")[2]),):
-                finding = error(LintCode.POLICY, 0, sentence)
+                finding = error(ManifestCode.POLICY, 0, sentence)
                 position = policy.document.position_of(path)
                 yield placed(policy.file, position, "policy", finding, path_text(path))
             continue
@@ -88,10 +89,10 @@ def _policy_findings(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> 
     """Yield (rule, or slice without one, finding)."""
     devices = published_devices(policy.apply(published).effective for published in slices)
     for name, why in ineffective_rules(policy.rules, devices or ()):
-        yield name, warning(LintCode.NO_EFFECT, 0, f"rule {name} has no effect: {why}")
+        yield name, warning(ManifestCode.NO_EFFECT, 0, f"rule {name} has no effect: {why}")
     for refusing, neighbour in asymmetric_rules(devices or ()):
         owner = f"rule {refusing.supplied_by}" if refusing.supplied_by else refusing.name
         facing = f"rule {neighbour.supplied_by}" if neighbour.supplied_by else neighbour.name
         says = "says nothing" if neighbour.device.compatible_only_with is None else "has no objection"
         text = f"{owner} keeps {refusing.name} apart from {neighbour.name}, but {facing} {says}: write the rule on both sides"
-        yield refusing.supplied_by or refusing.published.name, warning(LintCode.ASYMMETRIC, 0, text)
+        yield refusing.supplied_by or refusing.published.name, warning(ManifestCode.ASYMMETRIC, 0, text)

@@ -13,8 +13,9 @@ from dra_extender.allocator.pools.pools import (
     counter_totals,
     latest_generation,
 )
-from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
+from dra_extender.cel.lint.findings import LintFinding, error, warning
 from dra_extender.cel.values.quantity import format_quantity
+from dra_extender.lint.codes import ManifestCode
 from dra_extender.lint.read import PlacedFinding, placed
 from dra_extender.manifests.documents import Position
 from dra_extender.model.api_json import listed
@@ -77,13 +78,13 @@ def _findings_of_generation(slices: Sequence[ResourceSlice]) -> Iterator[tuple[s
     counts = {published.slice_count for published in slices}
     if len(counts) > 1:
         text = f"{label}: its slices declare different numbers of slices: {', '.join(map(str, sorted(counts)))}"
-        yield first.name, error(LintCode.POOL, 0, text)
+        yield first.name, error(ManifestCode.POOL, 0, text)
         return
     if len(slices) != first.slice_count:
         text = (
             f"{label} has {len(slices)} of {first.slice_count} slices here; it offers no devices until it is complete"
         )
-        yield first.name, warning(LintCode.POOL, 0, text)
+        yield first.name, warning(ManifestCode.POOL, 0, text)
     if len(slices) < first.slice_count:
         return
     try:
@@ -91,11 +92,11 @@ def _findings_of_generation(slices: Sequence[ResourceSlice]) -> Iterator[tuple[s
         totals = counter_totals(slices)
         check_consumption((device for published in slices for device in published.devices), totals)
     except InvalidPoolError as problem:
-        yield first.name, error(LintCode.POOL, 0, f"{label}: {problem}; no device of the pool is offered")
+        yield first.name, error(ManifestCode.POOL, 0, f"{label}: {problem}; no device of the pool is offered")
         return
     for published in slices:
         for text in _excessive_devices(published, totals):
-            yield published.name, warning(LintCode.NEVER_FITS, 0, text)
+            yield published.name, warning(ManifestCode.NEVER_FITS, 0, text)
     yield from _group_findings(slices, totals)
 
 
@@ -123,7 +124,7 @@ def _group_findings(slices: Sequence[ResourceSlice], totals: CounterTotals) -> I
                 f"counter set {counter_set} has devices with compatibility groups ({with_groups}) and without ({without}): "
                 "a device without groups is never beside a device with groups"
             )
-            yield lacking[0].slice_, warning(LintCode.GROUPS, 0, text)
+            yield lacking[0].slice_, warning(ManifestCode.GROUPS, 0, text)
         yield from _unshared_groups(counter_set, grouped, totals.get(counter_set, {}))
 
 
@@ -144,7 +145,7 @@ def _unshared_groups(
                 text = (
                     f"compatibility group {group} of {member.device} on counter set {counter_set} is of no other device"
                 )
-                yield member.slice_, warning(LintCode.GROUPS, 0, text, near[0])
+                yield member.slice_, warning(ManifestCode.GROUPS, 0, text, near[0])
         if (
             shared
             and all(counts[group] == 1 for group in own)
@@ -157,7 +158,7 @@ def _unshared_groups(
                 f"no device on counter set {counter_set} has a compatibility group of {member.device} ({', '.join(own)}): "
                 "none is ever beside it, although there are counters for two"
             )
-            yield member.slice_, warning(LintCode.GROUPS, 0, text)
+            yield member.slice_, warning(ManifestCode.GROUPS, 0, text)
 
 
 def _fit_together(first: CounterConsumption, second: CounterConsumption, counters: Mapping[str, int]) -> bool:

@@ -10,6 +10,7 @@ import yaml
 
 from dra_extender.allocator.demand.alignment import DOMAIN, PreferencesError, read_preferences
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
+from dra_extender.lint.codes import ManifestCode
 from dra_extender.manifests.check import V1BETA1_KINDS, schema_problems, wrong_fields
 from dra_extender.manifests.documents import (
     FieldPath,
@@ -198,7 +199,7 @@ class _Reader:
         deletes = self._annotations().get(DEMO) == DELETE
         for problem in self._problems(beside_counters=beside_counters):
             if not deletes or problem.path[:1] == ("metadata",):
-                code = LintCode.DOES_NOT_COMPILE if problem.is_expression else LintCode.INVALID_FIELD
+                code = LintCode.DOES_NOT_COMPILE if problem.is_expression else ManifestCode.INVALID_FIELD
                 yield self._finding(problem.path, error(code, 0, problem.sentence))
         base = CLAIM_SPECS.get(str(self._item.get("kind")))
         if base is not None:
@@ -246,18 +247,18 @@ class _Reader:
                 read_preferences(msgspec.json.encode(value_at(self._item, (*path, "parameters"))))
             except (PreferencesError, TypeError, ValueError) as problem:
                 text = f"these preferences are ignored: {problem}"
-                yield self._finding((*path, "parameters"), error(LintCode.INVALID_FIELD, 0, text))
+                yield self._finding((*path, "parameters"), error(ManifestCode.INVALID_FIELD, 0, text))
 
     def _unselective_rule(self) -> Iterator[PlacedFinding]:
         """Yield a warning about a taint rule for every device, which API servers store, and about a rule for no device."""
         spec, selector = value_at(self._item, ("spec",)), value_at(self._item, _SELECTOR)
         if isinstance(selector, dict) and all(value is None for value in selector.values()):
             text = "deviceSelector is empty: the rule taints every device of every driver"
-            yield self._finding(_SELECTOR, warning(LintCode.EVERY_DEVICE, 0, text, "driver, pool or device"))
+            yield self._finding(_SELECTOR, warning(ManifestCode.EVERY_DEVICE, 0, text, "driver, pool or device"))
         elif isinstance(spec, dict) and selector is None:
             text = "without deviceSelector, the rule taints no device; for kube-schedulers up to 1.37.0 it taints every device"
             yield self._finding(
-                ("spec",), warning(LintCode.NO_EFFECT, 0, text, "driver, pool or device in deviceSelector")
+                ("spec",), warning(ManifestCode.NO_EFFECT, 0, text, "driver, pool or device in deviceSelector")
             )
 
     def _same_alternatives(self, requests: FieldPath) -> Iterator[PlacedFinding]:
@@ -291,7 +292,7 @@ class _Reader:
                     continue
                 asks = "the same as" if count == earlier_count else f"more than the {earlier_count} of"
                 text = f"this alternative asks for {asks} the earlier alternative {earlier}: it is never taken"
-                yield self._finding((*path, number), warning(LintCode.SAME_ALTERNATIVE, 0, text))
+                yield self._finding((*path, number), warning(ManifestCode.SAME_ALTERNATIVE, 0, text))
 
     def _annotations(self) -> dict[str, Any]:
         annotations = value_at(self._item, ANNOTATIONS)
@@ -348,11 +349,12 @@ class _Reader:
             value = str(annotations[LINT])
             word, _, codes_text = value.partition(":")
             codes = frozenset(code.strip() for code in codes_text.split(",") if code.strip())
-            unknown = sorted(codes - set(LintCode))
+            known = {*LintCode, *ManifestCode}
+            unknown = sorted(codes - known)
             if word.strip() != _EXPECT or unknown:
                 raise YamlError(
                     f"{self._name}: annotation {LINT}: expected `expect`, or `expect:` and findings out of "
-                    f"{', '.join(sorted(LintCode))}; found {value!r}",
+                    f"{', '.join(sorted(known))}; found {value!r}",
                     where,
                 )
             return ExpectedFindings(codes, required=True)
