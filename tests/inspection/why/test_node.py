@@ -101,7 +101,7 @@ def test_unknown_node_and_unknown_pod_are_refused(made: MadeCluster) -> None:
         why_on_node(made.view(), NAMESPACE, "nobody", "n1")
 
 
-@pytest.mark.parametrize(("most", "notes"), [(3, ("the first 3 devices are listed",)), (5, ())])
+@pytest.mark.parametrize(("most", "notes"), [(3, ("the first 3 devices are listed",)), (4, ())])
 def test_that_a_long_list_is_cut_is_said(
     made: MadeCluster, monkeypatch: pytest.MonkeyPatch, most: int, notes: tuple[str, ...]
 ) -> None:

@@ -1,9 +1,10 @@
 """Every device of one node, and why each request of one pod can or cannot have it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.demand.demand import Demand, SearchableRequest
+from dra_extender.allocator.explain.device_diagnosis import DeviceDiagnosis
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import known_node
 from dra_extender.inspection.objects import DEVICES, Origin, require
@@ -13,7 +14,6 @@ from dra_extender.inspection.why.report import NearestDevice, PoolGap
 from dra_extender.inspection.why.why import known_pod
 from dra_extender.model.api_json import Value
 from dra_extender.model.node import Node
-from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import subject_of
 
 NODE_FORMAT: Final = "dra-extender.io/why-node/v1"
@@ -78,10 +78,10 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
     reason = result.reasons.get(result.texts.get(node_name, ""))
     pools = view.extender.allocator.pools_of(node)
     notes = [*map(str, view.unreadable)]
-    requests = () if result.demand is None else tuple(_request_reports(view, pod, result.demand, node))
-    fit = view.pod_fit(pod)
-    if any(len(request.devices) == MOST_DEVICES for request in requests):
+    diagnosed = [] if result.demand is None else list(_diagnosed(view, result.demand, node))
+    if any(len(diagnoses) > MOST_DEVICES for *_, diagnoses in diagnosed):
         notes.append(f"the first {MOST_DEVICES} devices are listed")
+    fit, nearest = view.pod_fit(pod), NearestDevices(view)
     return NodeDevicesReport(
         format=NODE_FORMAT,
         pod=pod.key,
@@ -91,27 +91,32 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
         text="" if reason is None else reason[1].text,
         beside=() if fit is None else tuple(refusal.description for refusal in fit.refusals(node_name)),
         pools=() if pools is None else pool_gaps(pools.unusable),
-        requests=requests,
+        requests=tuple(
+            RequestReport(
+                claim=claim,
+                request=option.name,
+                wanted=option.text,
+                free=sum(diagnosis.code is None for diagnosis in diagnoses),
+                devices=tuple(
+                    DeviceVerdictReport(
+                        device=nearest.described(node, diagnosis),
+                        code="" if diagnosis.code is None else diagnosis.code.name,
+                        text="" if diagnosis.code is None else diagnosis.code.value,
+                    )
+                    for diagnosis in diagnoses[:MOST_DEVICES]
+                ),
+                subject=subject_of(pod, claim, option.name),
+            )
+            for claim, option, diagnoses in diagnosed
+        ),
         notes=tuple(notes),
     )
 
 
-def _request_reports(view: ClusterView, pod: Pod, demand: Demand, node: Node) -> Iterator[RequestReport]:
-    nearest, allocator = NearestDevices(view), view.extender.allocator
+def _diagnosed(
+    view: ClusterView, demand: Demand, node: Node
+) -> Iterator[tuple[str, SearchableRequest, Sequence[DeviceDiagnosis]]]:
+    """Yield every request with its claim and every device of the node."""
     for claim, option in requested_options(demand):
-        diagnoses = list(allocator.diagnose_devices(demand, node, (claim, option.name), view.budget()))
-        yield RequestReport(
-            claim=claim,
-            request=option.name,
-            wanted=option.text,
-            free=sum(diagnosis.code is None for diagnosis in diagnoses),
-            devices=tuple(
-                DeviceVerdictReport(
-                    device=nearest.described(node, diagnosis),
-                    code="" if diagnosis.code is None else diagnosis.code.name,
-                    text="" if diagnosis.code is None else diagnosis.code.value,
-                )
-                for diagnosis in diagnoses[:MOST_DEVICES]
-            ),
-            subject=subject_of(pod, claim, option.name),
-        )
+        diagnoses = view.extender.allocator.diagnose_devices(demand, node, (claim, option.name), view.budget())
+        yield claim, option, list(diagnoses)
