@@ -136,9 +136,9 @@ def guarded_expression(expression: str, published: PublishedNames) -> tuple[str,
 def without_unpublished(expression: str, published: PublishedNames) -> tuple[str, str] | None:
     """Return an expression without the conditions on nothing but what no device has, and what that is; None if it has none.
 
-    Return None also where another name was probably meant, or where not all names are known.
+    Return None also where not all names are known.  The caller asks first whether another name was meant (`meant_expression`).
     """
-    root = _parsed(expression) if published.complete and meant_expression(expression, published) is None else None
+    root = _parsed(expression) if published.complete else None
     if root is None:
         return None
     kept, unpublished = list[str](), dict[str, None]()

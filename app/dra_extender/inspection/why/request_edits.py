@@ -5,7 +5,7 @@ A further cause gets its changes in `RequestEdits.against`.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain, islice
 from typing import Final, NamedTuple, Self
 
@@ -75,6 +75,9 @@ HELD: Final = frozenset(
 """Reasons that the end of other pods may remove."""
 _TOO_FEW: Final = frozenset({*HELD, Code.NO_MATCH})
 
+_Edited = Callable[[str], tuple[str, str] | None]
+"""Returns another expression, and what it asks for, or what it no longer asks for."""
+
 
 class ReasonFacts(NamedTuple):
     """What is known of the nodes of one reason: the nearest devices, nearest first, and the diagnoses of all devices.
@@ -122,6 +125,7 @@ class RequestEdits:
         self._claims = claims
         self._nearest = nearest
         self._budget = view.budget()
+        self._meant = cache(lambda expression: meant_expression(expression, self._published))
 
     @cached_property
     def _published(self) -> PublishedNames:
@@ -145,7 +149,7 @@ class RequestEdits:
             return
         match code:
             case Code.NO_MATCH:
-                yield chain(self._reselected(facts, meant_expression), self._other_selectors(facts, option))
+                yield chain(self._reselected(facts, self._meant), self._other_selectors(facts, option))
                 yield self._weaker_class(option, facts.candidates)
                 name = contradicted_class(self._view, option)
                 yield [] if name is None else [self._with_class(facts, name)]
@@ -171,11 +175,11 @@ class RequestEdits:
             case Code.CLASS_MISSING:
                 return _unless_several(self._near_classes(facts))
             case Code.SELECTOR_INVALID:
-                return self._reselected(facts, meant_expression)
+                return self._reselected(facts, self._meant)
             case Code.SELECTOR_FAILED:
-                guarded = filter(None, self._reselected(facts, guarded_expression))
+                guarded = filter(None, self._reselected(facts, self._guarded))
                 once = (change._replace(once="the selector does not fail") for change in guarded)
-                return chain(self._reselected(facts, meant_expression), once)
+                return chain(self._reselected(facts, self._meant), once)
             case Code.CLAIM_DELETING:
                 text = created_again_text(self._pod, facts.rejection.claim)
                 return iter([self._claims.created_again(facts.rejection.detail, text)])
@@ -314,9 +318,7 @@ class RequestEdits:
             if EXTENDED_LABEL in labels:
                 yield self._claims.without_extended_resources()
 
-    def _reselected(
-        self, facts: ReasonFacts, edited: Callable[[str, PublishedNames], tuple[str, str] | None]
-    ) -> Iterator[ProposedChange | None]:
+    def _reselected(self, facts: ReasonFacts, edited: _Edited) -> Iterator[ProposedChange | None]:
         """Yield the selectors of the request, and those of its class, as `edited` returns them with what they ask for."""
         edits, words = self._edited(self._claims.expressions(facts.place), edited)
         if edits:
@@ -330,7 +332,7 @@ class RequestEdits:
 
     def _without_unpublished(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the request without its own conditions on nothing but what no device has."""
-        edits, words = self._edited(self._claims.expressions(facts.place), without_unpublished)
+        edits, words = self._edited(self._claims.expressions(facts.place), self._without_unknown)
         if edits:
             text = f"do without {words} (no device has it)"
             yield self._claims.of_request(facts.place, text, with_expressions(edits))
@@ -338,16 +340,20 @@ class RequestEdits:
     def unpublished_of_class(self, facts: ReasonFacts) -> str:
         """Return what the class of a request asks for and no device has; empty if nothing, or if that is not known."""
         option = facts.option
-        return "" if option is None else self._edited(_expressions_of(option.device_class), without_unpublished)[1]
+        return "" if option is None else self._edited(_expressions_of(option.device_class), self._without_unknown)[1]
 
-    def _edited(
-        self, expressions: Sequence[str], edited: Callable[[str, PublishedNames], tuple[str, str] | None]
-    ) -> tuple[dict[str, str], str]:
+    def _edited(self, expressions: Sequence[str], edited: _Edited) -> tuple[dict[str, str], str]:
         """Return the first expressions as `edited` returns them, by the present ones, and what they ask for."""
-        results = {expression: edited(expression, self._published) for expression in expressions[:_MOST_EXPRESSIONS]}
+        results = {expression: edited(expression) for expression in expressions[:_MOST_EXPRESSIONS]}
         edits = {expression: result for expression, result in results.items() if result is not None}
         words = dict.fromkeys(words for _, words in edits.values())
         return {expression: other for expression, (other, _) in edits.items()}, ", ".join(words)
+
+    def _guarded(self, expression: str) -> tuple[str, str] | None:
+        return guarded_expression(expression, self._published)
+
+    def _without_unknown(self, expression: str) -> tuple[str, str] | None:
+        return without_unpublished(expression, self._published) if self._meant(expression) is None else None
 
     def _other_selectors(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         """Yield the request's own selectors with the values of a near device."""
