@@ -389,6 +389,30 @@ def resource_that_nothing_serves_beside_a_held_one(made: MadeCluster) -> None:
 
 
 @case(
+    "next do without example.com/fpga and example.com/nic, end ml/old ok on n1",
+    "note: once it does without example.com/fpga and example.com/nic: fits 0 of 1 nodes",
+)
+def resources_that_nothing_serves_beside_a_held_one(made: MadeCluster) -> None:
+    resource_that_nothing_serves_beside_a_held_one(made)
+    for amounts in ("requests", "limits"):
+        made.objects["pods"][-1]["spec"]["containers"][0]["resources"][amounts]["example.com/fpga"] = "1"
+
+
+@case("next tolerate e.com/a:NoSchedule and e.com/b:NoExecute ok on n1")
+def device_with_two_taints(made: MadeCluster) -> None:
+    taints = [{"key": "e.com/a", "effect": "NoSchedule"}, {"key": "e.com/b", "effect": "NoExecute"}]
+    made.gpus("n1", device("gpu-0", taints=taints))
+    made.pod("train", request("r", "gpu"))
+
+
+@case(
+    f"next do without {ATTRIBUTES}.productName and {ATTRIBUTES}.firmware (no device has them) ok on n1",
+)
+def selector_for_two_attributes_that_no_device_has(made: MadeCluster) -> None:
+    selected(made, f'{ATTRIBUTES}.productName == "A" && {ATTRIBUTES}.firmware == "2"', model="A")
+
+
+@case(
     'waiting train-1 claim "gpu", request "r": device class does not exist: device class smalll-gpu; nearest name small-gpu',
     "next use the DeviceClass large-gpu, train-1: use the DeviceClass small-gpu ok, the gang fits",
 )

@@ -42,6 +42,7 @@ def follow(made: MadeCluster, text: str) -> MadeCluster:
 
 def _followed(changed: _ChangedCluster, text: str) -> _ChangedCluster:
     # Each pod that ends and each part of a change stands behind a comma; a reason behind one begins with a pronoun.
+    text = re.sub(r"(do without|tolerate) (\S+) and (?=\S+[/:\]])", r"\1 \2, \1 ", text)
     parts = re.split(r", (?!which |whose )", text)
     ending = False
     for part in parts:
@@ -323,7 +324,7 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"do without (matchAttribute|distinctAttribute) (\S+)", _drop_constraint),
     (r"ask for (\d+) devices?", _ask_for_devices),
     (r"ask for (\d+) devices? in request (\S+) of claim (\S+)", _ask_for_fewer),
-    (r"do without device\.\S+\.(\w+) \(no device has it\)", _drop_conditions),
+    (r"do without device\.\S+\.(\w+)(?: \(no device has (?:it|them)\))?", _drop_conditions),
     (r"ask for attributes without their type as a suffix", _drop_suffixes),
     (r"do without claim (\S+)", _do_without_claim),
     (r"do without (\S+/\S+)", _do_without_resource),

@@ -21,6 +21,8 @@ from dra_extender.cel.syntax.parser import parse
 from dra_extender.cel.syntax.printer import member_text, print_expression, text_literal
 
 DEVICE_MAPS: Final = ("attributes", "capacity")
+Correction = tuple[str, tuple[str, ...]]
+"""Another expression, and each thing that it asks for, or that it no longer asks for."""
 _MOST_UNKNOWN: Final = 32
 _LONGEST_NAME: Final = 128
 """A longer text is no name; domains and identifiers have at most 63 and 32 characters."""
@@ -75,7 +77,7 @@ class _Read(NamedTuple):
         return f"{self.holder}.{member_text(self.name)}"
 
 
-def meant_expression(expression: str, published: PublishedNames) -> tuple[str, str] | None:
+def meant_expression(expression: str, published: PublishedNames) -> Correction | None:
     """Return an expression with the known names that were meant, and which they are, as `model instead of modle`.
 
     Return None if every name is known, or it is not clear which was meant. The first 32 unknown names of at most 128 characters
@@ -119,10 +121,10 @@ def meant_expression(expression: str, published: PublishedNames) -> tuple[str, s
             return msgspec.structs.replace(node, value=domains.get(node.value, node.value))
         return None
 
-    return (print_expression(mapped(root, moved)), ", ".join(corrections)) if corrections else None
+    return (print_expression(mapped(root, moved)), tuple(corrections)) if corrections else None
 
 
-def guarded_expression(expression: str, published: PublishedNames) -> tuple[str, str] | None:
+def guarded_expression(expression: str, published: PublishedNames) -> Correction | None:
     """Return an expression that is false where a device lacks an attribute or capacity that it reads, and the added condition.
 
     Return None if it reads none that any device has.
@@ -130,10 +132,10 @@ def guarded_expression(expression: str, published: PublishedNames) -> tuple[str,
     root = _parsed(expression)
     reads = () if root is None else dict.fromkeys(read for read in _reads(root) if published.has(read))
     guard = " && ".join(f"{text_literal(read.name)} in {read.holder}" for read in reads)
-    return (f"{guard} && ({expression})", f"{guard} first") if guard else None
+    return (f"{guard} && ({expression})", (f"{guard} first",)) if guard else None
 
 
-def without_unpublished(expression: str, published: PublishedNames) -> tuple[str, str] | None:
+def without_unpublished(expression: str, published: PublishedNames) -> Correction | None:
     """Return an expression without the conditions on nothing but what no device has, and what that is; None if it has none.
 
     Return None also where not all names are known.  The caller asks first whether another name was meant (`meant_expression`).
@@ -148,7 +150,7 @@ def without_unpublished(expression: str, published: PublishedNames) -> tuple[str
             unpublished |= dict.fromkeys(read.text for read in reads)
         else:
             kept.append(f"({print_expression(condition)})")
-    return (" && ".join(kept) or "true", ", ".join(unpublished)) if unpublished else None
+    return (" && ".join(kept) or "true", tuple(unpublished)) if unpublished else None
 
 
 def _parsed(expression: str) -> ast.SyntaxNode | None:

@@ -57,6 +57,7 @@ class ProposedChange(NamedTuple):
 
     @property
     def text(self) -> str:
+        """What to do, with a comma before each further thing; names within one are joined by `and`."""
         return ", ".join((*self.advice, _END + ", ".join(self.ends)) if self.ends else self.advice)
 
     @property
@@ -303,7 +304,7 @@ class ClaimChanges:
 
     def with_resources(self, renamed: Mapping[str, str]) -> ProposedChange | None:
         """Return the pod that asks for extended resources by other names; None if it is not known."""
-        text = f"ask for {', '.join(map(instead, renamed.values(), renamed))}"
+        text = f"ask for {' and '.join(map(instead, renamed.values(), renamed))}"
         return self._of_resources(
             text, lambda _, amounts: {renamed.get(name, name): amount for name, amount in amounts.items()}
         )
@@ -319,7 +320,7 @@ class ClaimChanges:
         if not names:
             return None
         return self._of_resources(
-            f"do without {', '.join(names)}",
+            f"do without {' and '.join(names)}",
             lambda _, amounts: {name: amount for name, amount in amounts.items() if name not in names},
         )
 

@@ -232,4 +232,4 @@ def _untainted(node: str, taints: Sequence[DeviceTaint]) -> Iterator[str]:
         yield f"check {node}, which is {' and '.join(of_conditions)}"
     own_taints = [taint for taint in taints if taint.key not in _OF_CONDITIONS]
     if own_taints:
-        yield f"tolerate {', '.join(map(taint_text, own_taints))}"
+        yield f"tolerate {' and '.join(map(taint_text, own_taints))}"

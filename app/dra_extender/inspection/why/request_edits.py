@@ -20,6 +20,7 @@ from dra_extender.allocator.rules.capacity import most_allowed
 from dra_extender.allocator.rules.eligibility import untolerated_taints
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.cel.analysis.corrections import (
+    Correction,
     PublishedNames,
     guarded_expression,
     meant_expression,
@@ -74,9 +75,6 @@ HELD: Final = frozenset(
 )
 """Reasons that the end of other pods may remove."""
 _TOO_FEW: Final = frozenset({*HELD, Code.NO_MATCH})
-
-_Edited = Callable[[str], tuple[str, str] | None]
-"""Returns another expression, and what it asks for, or what it no longer asks for."""
 
 
 class ReasonFacts(NamedTuple):
@@ -239,7 +237,7 @@ class RequestEdits:
                 )
                 body["tolerations"] = [*(body.get("tolerations") or ()), *added]
 
-            yield self._claims.of_request(facts.place, f"tolerate {', '.join(map(taint_text, taints))}", edit)
+            yield self._claims.of_request(facts.place, f"tolerate {' and '.join(map(taint_text, taints))}", edit)
 
     def _less_capacity(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         nearest = facts.reason.nearest
@@ -273,7 +271,7 @@ class RequestEdits:
                 requests = body["capacity"]["requests"]
                 body["capacity"]["requests"] = {meant.get(name) or name: amount for name, amount in requests.items()}
 
-            text = f"ask for {', '.join(instead(right or name, name) for name, right in meant.items())}"
+            text = f"ask for {' and '.join(instead(right or name, name) for name, right in meant.items())}"
             yield self._claims.of_request(facts.place, text, edit)
 
     def _meant_attributes(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
@@ -318,41 +316,45 @@ class RequestEdits:
             if EXTENDED_LABEL in labels:
                 yield self._claims.without_extended_resources()
 
-    def _reselected(self, facts: ReasonFacts, edited: _Edited) -> Iterator[ProposedChange | None]:
+    def _reselected(
+        self, facts: ReasonFacts, edited: Callable[[str], Correction | None]
+    ) -> Iterator[ProposedChange | None]:
         """Yield the selectors of the request, and those of its class, as `edited` returns them with what they ask for."""
         edits, words = self._edited(self._claims.expressions(facts.place), edited)
         if edits:
-            yield self._claims.of_request(facts.place, f"ask for {words}", with_expressions(edits))
+            yield self._claims.of_request(facts.place, f"ask for {' and '.join(words)}", with_expressions(edits))
         classes = self._claims.classes(facts.place) if facts.option is None else [facts.option.device_class.name]
         for device_class in filter(None, map(self._view.ledger.classes.get, dict.fromkeys(classes))):
             edits, words = self._edited(_expressions_of(device_class), edited)
             if edits:
-                text = f"have DeviceClass {device_class.name} ask for {words}"
+                text = f"have DeviceClass {device_class.name} ask for {' and '.join(words)}"
                 yield self._claims.of_class(device_class.name, text, edits)
 
     def _without_unpublished(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the request without its own conditions on nothing but what no device has."""
         edits, words = self._edited(self._claims.expressions(facts.place), self._without_unknown)
         if edits:
-            text = f"do without {words} (no device has it)"
+            text = f"do without {' and '.join(words)} (no device has {'it' if len(words) == 1 else 'them'})"
             yield self._claims.of_request(facts.place, text, with_expressions(edits))
 
     def unpublished_of_class(self, facts: ReasonFacts) -> str:
         """Return what the class of a request asks for and no device has; empty if nothing, or if that is not known."""
-        option = facts.option
-        return "" if option is None else self._edited(_expressions_of(option.device_class), self._without_unknown)[1]
+        expressions = [] if facts.option is None else _expressions_of(facts.option.device_class)
+        return " or ".join(self._edited(expressions, self._without_unknown)[1])
 
-    def _edited(self, expressions: Sequence[str], edited: _Edited) -> tuple[dict[str, str], str]:
+    def _edited(
+        self, expressions: Sequence[str], edited: Callable[[str], Correction | None]
+    ) -> tuple[Mapping[str, str], Sequence[str]]:
         """Return the first expressions as `edited` returns them, by the present ones, and what they ask for."""
         results = {expression: edited(expression) for expression in expressions[:_MOST_EXPRESSIONS]}
         edits = {expression: result for expression, result in results.items() if result is not None}
-        words = dict.fromkeys(words for _, words in edits.values())
-        return {expression: other for expression, (other, _) in edits.items()}, ", ".join(words)
+        words = dict.fromkeys(word for _, words in edits.values() for word in words)
+        return {expression: other for expression, (other, _) in edits.items()}, list(words)
 
-    def _guarded(self, expression: str) -> tuple[str, str] | None:
+    def _guarded(self, expression: str) -> Correction | None:
         return guarded_expression(expression, self._published)
 
-    def _without_unknown(self, expression: str) -> tuple[str, str] | None:
+    def _without_unknown(self, expression: str) -> Correction | None:
         return without_unpublished(expression, self._published) if self._meant(expression) is None else None
 
     def _other_selectors(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:

@@ -256,7 +256,7 @@ def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> tuple[WhyR
     missing = missing_names(view, pod) if pod.gates else []
     meant = meant_resources(view, pod)
     unserved = unserved_resources(view, pod)
-    states = ((pod.gates, ADMITTED), (meant, CORRECTED), (unserved, f"it does without {', '.join(unserved)}"))
+    states = ((pod.gates, ADMITTED), (meant, CORRECTED), (unserved, f"it does without {' and '.join(unserved)}"))
     once = f"once {' and '.join(state for applies, state in states if applies)}"
     claims = ClaimChanges(view, pod)
     with ExitStack() as stack:
