@@ -62,7 +62,7 @@ def instead(right: str, wrong: str) -> str:
 def is_slip(written: str, name: str) -> bool:
     """Return whether one name is the other with a slip: other separators, two neighbours swapped, or one letter of a long word.
 
-    Digits tell kinds apart (a10, a100), and so may every letter of a short word.
+    Digits tell kinds apart (a10, a100), and so may every letter of a short word that is not doubled and no s of the plural.
     """
     if written == name:
         return False
@@ -84,7 +84,11 @@ def is_slip(written: str, name: str) -> bool:
     if len(word) == len(name_word) and differing == [place, place + 1]:
         return word[place : place + 2] == name_word[place : place + 2][::-1] and len(word) > len("ab")
     begins = min(len(written), len(name)) >= _LONG and (written.startswith(name) or name.startswith(written))
-    if shortest < _SHORT and not begins:
+    longer = max(word, name_word, key=len)
+    doubled = longer[place - 1 : place + 1] == longer[place - 1] * 2
+    plural = place == shortest and longer.endswith("s")
+    repeats = len("ab") < shortest < len(longer) and (doubled or plural)
+    if shortest < _SHORT and not (begins or repeats):
         return False
     # One letter is another one, added or missing.
     return after == name_after or after == name_word[place:] or word[place:] == name_after

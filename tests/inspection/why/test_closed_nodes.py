@@ -89,3 +89,14 @@ def test_node_that_is_not_ready_is_to_be_checked_and_its_condition_not_tolerated
     assert (report.cause, report.fitting) == (Cause.NODES, 0)
     assert report.next[0].text == "check n2, which is unreachable"
     assert "tolerate" not in " ".join(step.text for step in report.next)
+
+
+def test_condition_with_a_taint_for_each_effect_is_named_once(made: MadeCluster) -> None:
+    for node in made.objects["nodes"]:
+        effects = ("NoSchedule", "NoExecute")
+        node["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": effect} for effect in effects]}
+    made.pod("train", request("gpu", "gpu"))
+    assert [step.text for step in why(made.view(), NAMESPACE, "train").next] == [
+        "check n1, which is not-ready",
+        "check n2, which is not-ready",
+    ]

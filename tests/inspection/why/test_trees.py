@@ -483,6 +483,22 @@ def match_attribute(made: MadeCluster) -> None:
     "└ claim gpu, request gpu (2 x gpu)\n"
     "  1 node  constraint is not satisfied; nearest n1/gpu-1\n"
     "          2 of 2 devices on n1\n"
+    "          1 of 2 devices found; gpu-1 does not satisfy matchAttribute\n"
+    "          gpu.example.com/numa: it has 1, the others have 0\n"
+    "          matchAttribute gpu.example.com/numa on n1: 1 with 0, 1 with 1, 1 with\n"
+    "          2\n"
+    "  next  do without matchAttribute gpu.example.com/numa  ok on n1\n"
+    "  next  ask for 1 device  ok on n1\n"
+)
+def match_attribute_with_more_devices_than_asked_for(made: MadeCluster) -> None:
+    numa(made, "matchAttribute", 0, 1, 2)
+
+
+@case(
+    HEAD + "fits 0 of 1 nodes\n"
+    "└ claim gpu, request gpu (2 x gpu)\n"
+    "  1 node  constraint is not satisfied; nearest n1/gpu-1\n"
+    "          2 of 2 devices on n1\n"
     "          1 of 2 devices found; gpu-1 does not satisfy distinctAttribute\n"
     "          gpu.example.com/numa: another one has 7 too\n"
     "          distinctAttribute gpu.example.com/numa on n1: 2 with 7\n"

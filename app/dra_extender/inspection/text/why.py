@@ -117,7 +117,7 @@ def _reason(reason: NodeReason, now: float) -> Iterator[str]:
     if reason.count is not None:
         count = reason.count
         matching = f", which has {count.meant} that match" if 0 < count.meant < count.wanted else ""
-        yield f"{count.available} of {count.wanted} devices on {count.node}{matching}"
+        yield f"{min(count.available, count.wanted)} of {count.wanted} devices on {count.node}{matching}"
     if nearest is not None:
         yield from device_lines(nearest, now)
     if reason.constraint is not None:

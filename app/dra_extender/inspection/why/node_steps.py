@@ -227,7 +227,8 @@ def _changed(
 
 def _untainted(node: str, taints: Sequence[DeviceTaint]) -> Iterator[str]:
     """Say what to do about taints: tolerate them, or where they stand for conditions, bring the node into order."""
-    of_conditions = [taint.key.rpartition("/")[2] for taint in taints if taint.key in _OF_CONDITIONS]
+    # A condition may have a taint for each effect.
+    of_conditions = dict.fromkeys(taint.key.rpartition("/")[2] for taint in taints if taint.key in _OF_CONDITIONS)
     if of_conditions:
         yield f"check {node}, which is {' and '.join(of_conditions)}"
     own_taints = [taint for taint in taints if taint.key not in _OF_CONDITIONS]
