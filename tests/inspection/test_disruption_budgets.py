@@ -109,6 +109,7 @@ async def test_drain_says_which_budget_makes_it_wait() -> None:
     assert report.changes == (
         "node n1 cordoned, 1 pod evicted",
         "PodDisruptionBudget keep forbids to evict pod ml/old now: a drain waits",
+        "ml/old has no controller: create it again after the end; kubectl drain needs --force",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.model.api_json import ModelError, Value, decode, listed
 from dra_extender.model.metadata import OwnerReference, seconds_of
 from dra_extender.model.objects import DisruptionBudget, EventObject, EventSeries, PodSelector
 from dra_extender.model.pod import PodObject
@@ -41,6 +41,12 @@ class PodFacts(Value, frozen=True, rename=None):
     def controller(self) -> str:
         """Return `Kind name` of the pod's controller; empty if it has none."""
         return next((f"{owner.kind} {owner.name}" for owner in self.owners if owner.controller), "")
+
+
+def without_controller_text(pods: Sequence[str], most_pods: int) -> str:
+    """Say what becomes of evicted pods (`namespace/name`) that nothing makes again."""
+    sentence = "has no controller: create it again" if len(pods) == 1 else "have no controller: create them again"
+    return f"{listed(pods, most_pods)} {sentence} after the end"
 
 
 _POD_DECODER: Final = msgspec.json.Decoder(PodObject)

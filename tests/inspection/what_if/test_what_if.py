@@ -90,7 +90,10 @@ async def test_drained_node_takes_no_pod_and_its_own_move_or_wait(made: MadeClus
     report = await what_if(made.cluster(), Changes(drained=["n1"]))
     assert landing(report) == {"old": "n2"}
     assert report.pods[0].evicted
-    assert report.changes == ("node n1 cordoned, 1 pod evicted",)
+    assert report.changes == (
+        "node n1 cordoned, 1 pod evicted",
+        "ml/old has no controller: create it again after the end; kubectl drain needs --force",
+    )
     made.running("busy", "n2", "gpu-0", request("gpu", "gpu"))
     assert landing(await what_if(made.cluster(), Changes(drained=["n1"]))) == {"old": "waits"}
 
@@ -124,7 +127,19 @@ async def test_evicted_pod_is_placed_again_after_those_that_waited_before(made: 
     made.pod("train", request("gpu", "gpu"), nodeSelector={"kubernetes.io/hostname": "n1"})
     report = await what_if(made.cluster(), Changes(evicted=[(NAMESPACE, "old")]))
     assert landing(report) == {"train": "n1", "old": "n2"}
-    assert report.changes == ("pod ml/old evicted",)
+    assert report.changes == ("pod ml/old evicted", "ml/old has no controller: create it again after the end")
+
+
+async def test_only_evicted_pods_without_a_controller_are_lost(made: MadeCluster) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "old", "uid": "r", "controller": True}
+    made.objects["pods"][-1]["metadata"]["ownerReferences"] = [owner]
+    made.nodes("n3", "n4")
+    for name in ("n3", "n4"):
+        made.running(f"bare-{name}", name, "gpu-0", request("gpu", "gpu"))
+    report = await what_if(made.cluster(), Changes(evicted=[(NAMESPACE, "old")], drained=["n3", "n4"]))
+    assert report.changes[-1] == (
+        "ml/bare-n3, ml/bare-n4 have no controller: create them again after the end; kubectl drain needs --force"
+    )
 
 
 async def test_reserved_devices_are_taken_before_any_pod_is_placed(made: MadeCluster) -> None:

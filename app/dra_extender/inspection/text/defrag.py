@@ -8,6 +8,7 @@ from typing import Final
 
 from dra_extender.inspection.defrag.report import DefragReport, Finding
 from dra_extender.inspection.lines import INDENT, Part, as_text, paragraph
+from dra_extender.inspection.pod_facts import without_controller_text
 from dra_extender.inspection.text.what_if import (
     fate_lines,
     note_parts,
@@ -41,9 +42,7 @@ def text(report: DefragReport) -> Iterator[Part]:
     lost = [move.pod for move in report.moves if not move.controller]
     if lost:
         yield ""
-        is_single = len(lost) == 1
-        sentence = "has no controller: create it again" if is_single else "have no controller: create them again"
-        yield paragraph(f"{listed(lost, _MOST_PODS)} {sentence} after the end")
+        yield paragraph(without_controller_text(lost, _MOST_PODS))
     subject = [] if report.lands is None else [PodRow(pod=report.pod, before=_ABSENT, after=report.lands)]
     yield from unjudged_lines([*moved, *subject])
     yield from fate_lines(moved)

@@ -11,7 +11,7 @@ import msgspec
 from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.program import compile_expression
 from dra_extender.inspection.objects import KINDS, keep_fields
-from dra_extender.inspection.pod_facts import PodFacts, read_pod_facts
+from dra_extender.inspection.pod_facts import PodFacts, read_pod_facts, without_controller_text
 from dra_extender.inspection.what_if.changes import ChangeError, Changes, PodKey, UnreadableChangeError, WrittenObject
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, without_allocation
 from dra_extender.inspection.what_if.report import ClaimFate
@@ -23,6 +23,8 @@ from dra_extender.simulator.apiserver.served_fields import drop_fields
 
 MOST_NODES_ADDED: Final = 5_000
 """Nodes that one trial may add."""
+_MOST_NAMED: Final = 5
+"""Pods that one sentence names."""
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 
@@ -59,6 +61,10 @@ class AppliedChanges:
         for pod_key, budget in copy.budgets.forbidding(evicted).items():
             sentence = f"PodDisruptionBudget {budget} forbids to evict pod {'/'.join(pod_key)} now"
             self.sentences.append(sentence + (": a drain waits" if drained else ""))
+        lost = ["/".join(pod.key) for pod in evicted if pod.key in self.evicted and not pod.controller]
+        if lost:
+            sentence = without_controller_text(lost, _MOST_NAMED)
+            self.sentences.append(sentence + ("; kubectl drain needs --force" if drained else ""))
         self.reserved = [reserve(copy, reserved) for reserved in changes.reserved]
         self.sentences += [f"{device_text(reserved)} reserved" for reserved in changes.reserved]
         for gate, is_on in sorted(changes.gates, key=lambda change: change[0].gate_name):
