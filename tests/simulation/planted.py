@@ -5,7 +5,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
@@ -114,7 +114,10 @@ async def _release_for_all(self: Any, record: Any, _: Any, **more: Any) -> Any:
 
 
 @asynccontextmanager
-async def _permitted(*_: Any) -> AsyncIterator[None]:
+async def _permitted(
+    _self: Any, _pod: Any, _seconds: float, check: Callable[[], Awaitable[None]], *_: Any
+) -> AsyncIterator[None]:
+    await check()
     yield
 
 

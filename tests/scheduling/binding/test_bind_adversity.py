@@ -9,13 +9,14 @@ from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.scheduling.binding.condition_wait import ConditionWait
 from dra_extender.scheduling.ports.cluster import ConflictError, RequestRejectedError, ServerUnavailableError
 from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.options import YieldPolicy
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.controlplane import objects
 from tests.support.scheduling.adversity import edit, troubled_world
 from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
-from tests.support.turns import turns
+from tests.support.turns import turns, until
 
 pytestmark = pytest.mark.virtual_time
 
@@ -109,6 +110,37 @@ async def test_a_claim_that_is_deallocated_after_the_wait_binds_no_pod(
         with pytest.raises(RetryableError, match="was deallocated while pod"):
             await world.bind("p1", "n1")
     assert world.node_of() == ""
+
+
+async def test_a_claim_that_comes_into_conflict_while_the_bind_waits_for_another_claim_binds_no_pod(
+    world: InMemoryExtender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.options = replace(world.options, yield_policy=YieldPolicy.WAIT)
+    restart(world)
+    for name in ("first", "second", "others-0", "others-1"):
+        world.add_claim(name)
+    world.add_pod("p3", "first", "second")
+    wait = ConditionWait.wait_until_ready
+
+    async def wait_and_allocate(self: ConditionWait, bind: Any) -> None:
+        await wait(self, bind)
+        world.allocate("others-1", "gpu-1")
+        await world.cluster.watch.caught_up()
+
+    monkeypatch.setattr(ConditionWait, "wait_until_ready", wait_and_allocate)
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p3", "n1"))
+        await until(lambda: world.devices("others-1"))
+        assert world.devices("first") == ["n1/gpu-0"]
+        await asyncio.sleep(1)
+        world.allocate("others-0", "gpu-0")
+        await asyncio.sleep(1)
+        edit(world, lambda claim: claim["status"].clear(), "others-1")()
+        await asyncio.sleep(1)
+        assert world.node_of("p3") == ""
+        edit(world, lambda claim: claim["status"].clear(), "others-0")()
+        await bind
+    assert world.node_of("p3") == "n1"
 
 
 @pytest.mark.parametrize("step", ["update", "update_status"])

@@ -173,11 +173,11 @@ async def test_everything_listed_anew_during_a_wait_neither_ends_nor_repeats_it(
     assert world.node_of() == "n2"
 
 
-async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_and_its_pod_not_bound() -> None:
+async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_and_no_member_is_bound() -> None:
     """It was ready in time, and so its pod stood at the gate."""
     world = InMemoryExtender()
     world.node("n1")
-    world.slice("n1", [{"name": f"gpu-{index}", **CONDITIONS} for index in range(2)])
+    world.slice("n1", [{"name": f"gpu-{index}", **CONDITIONS} for index in range(3)])
     world.device_class()
     world.add_group("g", 2)
     for name in ("p1", "p2"):
@@ -193,10 +193,15 @@ async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_an
         world.report("Attached", claim="p2")
         with pytest.raises(RetryableError, match="binding conditions failed"):
             await binds[0]
-        await binds[1]
+        await turns()
+        assert (world.node_of("p1"), world.node_of("p2")) == ("", "")
+        assert world.devices("p1") == []
+        again = asyncio.create_task(world.bind("p1", "n1"))
+        await turns()
+        world.report("Attached", claim="p1")
+        await asyncio.gather(again, binds[1])
 
-    assert (world.node_of("p1"), world.node_of("p2")) == ("", "n1")
-    assert world.devices("p1") == []
+    assert (world.node_of("p1"), world.node_of("p2")) == ("n1", "n1")
 
 
 async def test_all_members_that_run_on_the_claim_of_their_group_are_told_what_a_foreign_writer_took(

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.notifier import Notifier
@@ -18,6 +19,7 @@ from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.support.model.reading import pod_from
+from tests.support.scheduling.adversity import edit
 from tests.support.scheduling.gangs import GangExtender
 from tests.support.turns import turns
 
@@ -191,6 +193,65 @@ async def test_judgements_of_many_gangs_take_a_small_share_of_time_and_leave_no_
     await asyncio.gather(*waits, return_exceptions=True)
 
 
+async def nothing() -> None:
+    """Find nothing that keeps a member from being bound."""
+
+
 async def waited(world: GangExtender, member: Pod, recheck: Notifier) -> None:
-    async with world.extender.permit.wait(member, 600.0, lambda: None, recheck):
+    async with world.extender.permit.wait(member, 600.0, nothing, recheck):
         pass
+
+
+async def test_a_member_that_loses_its_device_at_the_gate_is_not_counted(world: GangExtender) -> None:
+    """Or its gang would start without it."""
+    await world.extender.start()
+    await offered(world)
+    first = {pod: asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"}
+    await turns()
+    (device,) = world.devices("a")
+    world.allocate_foreign(device.partition("/")[2])
+    await turns()
+    last = asyncio.create_task(world.bind("c", "n1"))
+    await turns()
+    with pytest.raises(RetryableError, match="another writer allocated"):
+        await first["a"]
+    assert not any(world.node_of(pod) for pod in "abc")
+    for bind in (first["b"], last):
+        bind.cancel()
+    await world.extender.stop()
+
+
+async def test_a_member_whose_claim_is_deallocated_at_the_gate_is_not_counted(world: GangExtender) -> None:
+    await offered(world)
+    first = {pod: asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"}
+    await turns()
+    edit(world, lambda claim: claim["status"].clear(), "a")()
+    await turns()
+    last = asyncio.create_task(world.bind("c", "n1"))
+    with pytest.raises(RetryableError, match="claim default/a was deallocated while pod default/a waited for it"):
+        await first["a"]
+    await turns()
+    assert not any(world.node_of(pod) for pod in "abc")
+    for bind in (first["b"], last):
+        bind.cancel()
+
+
+async def test_members_at_the_gate_meet_those_of_the_group_that_replaces_theirs(world: GangExtender) -> None:
+    await offered(world)
+    first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
+    await turns()
+    groups = sinks_of(world.ledger)["podgroups"]
+    groups.deleted("default", "g", "g-uid")
+    policy = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    metadata = {"namespace": "default", "name": "g", "uid": "another", "resourceVersion": "1000"}
+    groups.changed(msgspec.json.encode({"metadata": metadata, "spec": policy}))
+    last = asyncio.create_task(world.bind("c", "n1"))
+    world.extender.binder.recheck()
+    await turns()
+    again = []
+    for pod, bind in zip("ab", first, strict=True):
+        with pytest.raises(RetryableError, match="PodGroup default/g was replaced"):
+            await asyncio.wait_for(bind, 5)
+        again.append(asyncio.create_task(world.bind(pod, "n1")))
+    await asyncio.gather(last, *again)
+    assert all(world.node_of(pod) for pod in "abc")

@@ -25,11 +25,9 @@ from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.reservations import ClaimReserver, Unreserve
 from dra_extender.scheduling.call_budget import Awaited, within_slice
 from dra_extender.scheduling.claims.extended_claims import ExtendedClaims, ExtendedResourceClaim
-from dra_extender.scheduling.claims.extended_need import with_subject
 from dra_extender.scheduling.claims.group_entries import most_entries, reserved_through_group
 from dra_extender.scheduling.claims.live_reads import PodResolver, SpecReader, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, gang_of, names_missing
-from dra_extender.scheduling.claims.preconditions import why_unusable_on
 from dra_extender.scheduling.claims.writer import ClaimWriter, OutcomeUnknownError, is_kept
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.gang.permit import Permit, QuorumNotReachedError
@@ -257,15 +255,17 @@ class BindSession:
         The conditions of a claim are not checked again if it is still as in `ready`.
         """
         binder, pod = self._binder, self.pod
+
+        async def check() -> None:
+            timer.resume()
+            await binder.conflicts.release_conflicting(self)
+            await binder.conditions.confirm(self, ready)
+            timer.pause()
+
         timer.pause()
         try:
             seconds_left = self.deadline - binder.cluster.clock.monotonic()
-            async with binder.permit.wait(pod, seconds_left, self.check, self.recheck):
-                timer.resume()
-                await binder.conflicts.release_conflicting(self)
-                await binder.conditions.confirm(self.claims, ready, pod)
-                self._check_allocations()
-                timer.pause()
+            async with binder.permit.wait(pod, seconds_left, check, self.recheck):
                 # The pod counts as bound from here on, as long as its Binding is not refused.
                 binder.ledger.pods.begin_binding(pod)
                 try:
@@ -277,17 +277,6 @@ class BindSession:
             for claim in self.claims:
                 await binder.unreserve.release(claim, pod)
             raise
-
-    def _check_allocations(self) -> None:
-        """Raise RetryableError if the node cannot be used with a claim, such as one that another scheduler has allocated anew."""
-        ledger = self._binder.ledger
-        node = ledger.nodes.get(self.node)
-        for claim in self.claims:
-            rejection = None if node is None else why_unusable_on(node, claim, ledger)
-            if rejection is not None:
-                raise RetryableError(
-                    f"node {self.node} cannot be used any more: {with_subject(self.pod, rejection).text}"
-                )
 
 
 @dataclass(eq=False, slots=True)

@@ -16,12 +16,14 @@ from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.reservations import Unreserve
+from dra_extender.scheduling.claims.extended_need import with_subject
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.preconditions import (
     ClaimReadiness,
     Readiness,
     conditional_devices,
     evaluate_conditions,
+    why_unusable_on,
 )
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock, Cluster, ClusterError
@@ -104,12 +106,19 @@ class ConditionWait:
             drivers = [device.driver for device in devices]
             self.metrics.binding.waited(bind.pod.scheduler_name, drivers, status, seconds)
 
-    async def confirm(self, claims: Sequence[FoundClaim], ready: Sequence[ClaimHead], pod: Pod) -> None:
-        """Return if every claim is still allocated for the pod, and every device ready, after the bind waited for other things.
+    async def confirm(self, bind: "BindSession", ready: Sequence[ClaimHead]) -> None:
+        """Return if every claim is still allocated for the pod and usable on the node, and every device ready.
 
-        The devices of claims that are the same objects as in `ready`, when they were ready, are not looked at again.
+        The devices of claims that are the same objects as in `ready`, when they were ready, are not looked at again.  Nothing is
+        awaited before this returns.
         """
+        claims, pod, node = bind.claims, bind.pod, self.ledger.nodes.get(bind.node)
         heads = [self._reserved(claim, pod).claim for claim in claims]
+        for claim in claims:
+            rejection = None if node is None else why_unusable_on(node, claim, self.ledger)
+            if rejection is not None:
+                text = with_subject(pod, rejection).text
+                raise RetryableError(f"node {bind.node} cannot be used any more: {text}")
         unchanged = all(head is then for head, then in zip(heads, ready, strict=True))
         if unchanged or not self.options.binding_conditions:
             return

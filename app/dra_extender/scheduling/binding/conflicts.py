@@ -223,26 +223,28 @@ class ConflictYield:
                 refused a write.
         """
         bind.check()
-        text = ""
         now = self.clock.monotonic()
         budget = CallBudget(self.clock, min(bind.deadline - now, MOST_WAIT_SECONDS))
-        for claim in bind.claims:
-            loss = await self._wait_while_unsafe(claim, bind, budget)
-            if loss is None:
-                continue
-            conflict = loss.conflict
-            text = f"claim {claim.name}: {loss.text}"
-            self.metrics.allocation_overlaps.labels(conflict.kind, "yielded", conflict.writer).inc()
-            _LOG.warning(
-                "an allocation overlaps another one and is released",
-                claim=claim.name,
-                node=bind.node,
-                **conflict._asdict(),
-            )
-            await self.unreserve.release(claim, bind.pod, guard_reservations(claim.record.claim))
-        if text:
-            self.backoff.bind_undone(bind.pod.uid, bind.node)
-            raise ClaimReleasedError(text)
+        # Once more after each wait: meanwhile another of the claims may be in conflict.
+        while any(self._conflict(claim, bind) is not None for claim in bind.claims):
+            text = ""
+            for claim in bind.claims:
+                loss = await self._wait_while_unsafe(claim, bind, budget)
+                if loss is None:
+                    continue
+                conflict = loss.conflict
+                text = f"claim {claim.name}: {loss.text}"
+                self.metrics.allocation_overlaps.labels(conflict.kind, "yielded", conflict.writer).inc()
+                _LOG.warning(
+                    "an allocation overlaps another one and is released",
+                    claim=claim.name,
+                    node=bind.node,
+                    **conflict._asdict(),
+                )
+                await self.unreserve.release(claim, bind.pod, guard_reservations(claim.record.claim))
+            if text:
+                self.backoff.bind_undone(bind.pod.uid, bind.node)
+                raise ClaimReleasedError(text)
 
     async def wait_for_guards(self, record: ClaimRecord, bind: "BindSession") -> None:
         """Return when no guard claim that is due to be deleted has a device of this pending allocation.

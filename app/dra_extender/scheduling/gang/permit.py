@@ -1,7 +1,8 @@
 """Permit: no member of a gang is bound before `minCount` members have their devices."""
 
+import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +36,8 @@ _JUDGEMENT_DEBT_SECONDS: Final = 1.0
 class WaitingMembers:
     """The members of a gang that wait for the permit or have it, by UID, and why they are `rejected`, if they are.
 
-    `changed` fires when the quorum is reached, or when they are rejected.
+    `ready`: the members that had all they need when they were looked at last, which alone count for the quorum.  `changed` fires
+    when the quorum is reached, or when the members are rejected.
 
     `uid`, `namespace` and `name` are the PodGroup's; `since`: when the last member arrived; `counted`: when the members that exist
     were counted; `judged`: when it was judged how many of them can be placed; `too_few_since`: since when fewer than `minCount`
@@ -47,6 +49,7 @@ class WaitingMembers:
     name: str
     since: float
     members: set[str] = field(default_factory=set)
+    ready: set[str] = field(default_factory=set)
     changed: Notifier = field(default_factory=Notifier)
     rejected: str = ""
     counted: float = -math.inf
@@ -77,28 +80,56 @@ class Permit:
         self._admitted: LruCache[str, set[str]] = LruCache(_MAX_ADMITTED)
 
     @asynccontextmanager
-    async def wait(self, pod: Pod, seconds: float, check: Callable[[], None], recheck: Notifier) -> AsyncIterator[None]:
-        """Enter when the pod may be bound; at once if it is no member of a gang.  Leave without an error when it is bound.
+    async def wait(
+        self, pod: Pod, seconds: float, check: Callable[[], Awaitable[None]], recheck: Notifier
+    ) -> AsyncIterator[None]:
+        """Enter when the pod may be bound, directly after `check`.  Leave without an error when it is bound.
 
-        `check` raises RetryableError if the bind should end; `recheck` fires when it may raise.
+        `check` raises RetryableError if the pod cannot be bound (any more); `recheck` fires when that may be so.
 
         Raises:
             QuorumNotReachedError: too few members arrived within `seconds`, too few exist, or the gang was rejected.
-            RetryableError: `check` raised it.
+            RetryableError: `check` raised it, or another PodGroup replaced the pod's.
         """
         group = gang_of(pod, self._ledger)
         if group is None or self.is_admitted(group):
+            await check()
             yield
             return
-        uid = group.metadata.uid
-        now = self._clock.monotonic()
+        uid, now = group.metadata.uid, self._clock.monotonic()
+        end, was_open = now + seconds, False
         waiting = self._waiting.setdefault(uid, WaitingMembers(uid, *group.metadata.key, since=now))
         waiting.since = now
         waiting.members.add(pod.uid)
-        if self._is_open(group, waiting):
-            waiting.changed.fire()
         try:
-            await self._opened(pod, waiting, seconds, check, recheck)
+            while True:
+                waiting.ready.discard(pod.uid)
+                await check()
+                waiting.ready.add(pod.uid)
+                group = gang_of(pod, self._ledger)
+                if group is not None and group.metadata.uid != uid:
+                    raise RetryableError(f"PodGroup {group.metadata.full_name} was replaced while pod {pod.key} waited")
+                is_open = group is None or self._is_open(group, waiting)
+                if is_open and was_open:
+                    break
+                was_open = is_open
+                if group is None or is_open:
+                    # In this turn every other member is checked, too: it may have lost its devices at the permit.
+                    waiting.changed.fire()
+                    await asyncio.sleep(0)
+                    continue
+                now = self._clock.monotonic()
+                if end > now >= waiting.counted + self._count_seconds and not waiting.rejected:
+                    self._count(group, waiting, now)
+                    self._judge_next(now)
+                if waiting.rejected:
+                    raise QuorumNotReachedError(waiting.rejected)
+                if end <= now:
+                    count = f"{len(waiting.members)} of {group.min_count} members"
+                    raise QuorumNotReachedError(
+                        f"PodGroup {group.metadata.name}: {count} came to be bound within {seconds:g} s"
+                    )
+                await wait_for_any((waiting.changed, recheck), min(end - now, self._count_seconds))
             yield
             # Bound: the others need not wait any more.
             just_bound = self._admitted.get(uid, ())
@@ -107,6 +138,7 @@ class Permit:
                 *(member_uid for member_uid in just_bound if not self._ledger.pods.is_resolved(member_uid)),
             }
         finally:
+            waiting.ready.discard(pod.uid)
             waiting.members.discard(pod.uid)
             if not waiting.members and self._waiting.get(uid) is waiting:
                 del self._waiting[uid]
@@ -145,26 +177,6 @@ class Permit:
         waiting.rejected = f"PodGroup {waiting.name}: {why}"
         waiting.changed.fire()
 
-    async def _opened(
-        self, pod: Pod, waiting: WaitingMembers, seconds: float, check: Callable[[], None], recheck: Notifier
-    ) -> None:
-        end = self._clock.monotonic() + seconds
-        while (group := gang_of(pod, self._ledger)) is not None and not self._is_open(group, waiting):
-            check()
-            now = self._clock.monotonic()
-            seconds_left = end - now
-            if seconds_left > 0 and not waiting.rejected and now >= waiting.counted + self._count_seconds:
-                self._count(group, waiting, now)
-                self._judge_next(now)
-            if waiting.rejected:
-                raise QuorumNotReachedError(waiting.rejected)
-            if seconds_left <= 0:
-                count = f"{len(waiting.members)} of {group.min_count} members"
-                raise QuorumNotReachedError(
-                    f"PodGroup {group.metadata.name}: {count} came to be bound within {seconds:g} s"
-                )
-            await wait_for_any((waiting.changed, recheck), min(seconds_left, self._count_seconds))
-
     def _count(self, group: PodGroup, waiting: WaitingMembers, now: float) -> None:
         """Reject the members if for the whole grace fewer members exist than the gang needs."""
         waiting.counted = now
@@ -198,7 +210,7 @@ class Permit:
             self._reject(waiting, f"{count - len(lacking)} of {needed} members can be placed; {lacking_text(lacking)}")
 
     def _is_open(self, group: PodGroup, waiting: WaitingMembers) -> bool:
-        return len(waiting.members) >= (group.min_count or 0) or self.is_admitted(group)
+        return len(waiting.ready) >= (group.min_count or 0) or self.is_admitted(group)
 
     def is_admitted(self, group: PodGroup) -> bool:
         """Return whether a member is bound, so that the other members need not wait for each other."""
