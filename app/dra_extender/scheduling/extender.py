@@ -42,7 +42,7 @@ from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.gang.permit import Permit
 from dra_extender.scheduling.gang.planner import GangPlanner
-from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures
+from dra_extender.scheduling.gang.plans import GangDiagnosis
 from dra_extender.scheduling.hold_report import HoldReporter
 from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService
@@ -209,7 +209,6 @@ class Extender:
             ledger,
             GangPlanner(ledger, self.allocator, equivalence, backoff, stale),
             permit,
-            GangFailures(ledger, backoff),
             self._holds,
             fairness,
             stale,

@@ -1,8 +1,12 @@
 """A gang gets all its devices or none, whichever member comes first, and whatever else is waiting."""
 
 import asyncio
+from typing import Any
 
 import pytest
+from dra_extender.allocator.state.reasons import SearchPaused
+from dra_extender.scheduling.gang import coordinator
+from dra_extender.scheduling.gang.members import GangSnapshot, take_snapshot
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.gangs import GangExtender, whole_against_halves
@@ -81,3 +85,25 @@ async def test_members_with_extended_resources_are_planned_with_the_others_and_b
     assert len(claims) == 2
     results = [each["status"]["allocation"]["devices"]["results"][0] for each in claims]
     assert {(each["pool"], each["device"]) for each in results} == {("n1", "half-a-0"), ("n1", "half-b-0")}
+
+
+@pytest.mark.parametrize("pauses", [0, 1])
+async def test_a_deleted_member_leaves_too_few_also_if_the_plan_without_it_pauses(
+    world: GangExtender, monkeypatch: pytest.MonkeyPatch, pauses: int
+) -> None:
+    """Or the other member would get devices beside the first one, for a gang that cannot start."""
+    for node in ("n1", "n2", "n3"):
+        world.cards(node, 1)
+    world.gang("g", 3, "whole", "abc")
+    assert await world.ask("a", "n1", "n2", "n3") == {"a": ["n1"]}
+    left = [SearchPaused] * pauses
+
+    def snapshot(*arguments: Any) -> GangSnapshot:
+        if left:
+            raise left.pop()
+        return take_snapshot(*arguments)
+
+    monkeypatch.setattr(coordinator, "take_snapshot", snapshot)
+    world.delete(StoredKind.POD, "c")
+    assert await world.ask("b", "n1", "n2", "n3") == {"b": []}
+    assert "PodGroup g: 2 more members needed, 1 can be placed" in world.messages("b")[0]

@@ -79,6 +79,23 @@ async def test_whatever_may_help_causes_a_new_plan(plans: Plans, change: str) ->
     assert plans.made > made
 
 
+async def test_a_failed_plan_is_forgotten_with_the_offers_that_it_was_made_for(
+    plans: Plans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other offers, of which there are as many, would be taken for the same."""
+    world = GangExtender()
+    for node in ("n1", "n2", "n3"):
+        world.cards(node, 1)
+    for name in "gh":
+        world.gang(name, 2, "whole", [f"{name}-a", f"{name}-b"])
+    monkeypatch.setattr(world.extender.gangs._offers._gangs, "_max_entries", 1)
+    assert await world.ask(["g-a", "g-b"], "n1") == {"g-a": [], "g-b": []}
+    assert await world.ask(["h-a"], "n1") == {"h-a": []}
+    seats = await world.ask(["g-a", "g-b"], "n2", "n3")
+    assert sorted(seats.values()) == [["n2"], ["n3"]]
+    assert plans.made
+
+
 async def test_a_search_that_was_stopped_at_its_steps_is_said_to_be_so_and_tried_again_after_a_change(
     plans: Plans,
 ) -> None:

@@ -33,7 +33,7 @@ def test_capacities_are_kept_by_what_claims_read_and_not_with_its_text(other: st
         pod = world.known_pod(f"p{number}")
         candidate = candidate_of(pod, world.ledger)
         assert isinstance(candidate, PodClaims)
-        offered = GangOffers(world.ledger).among(group, pod.uid, ["n1"])
+        offered = GangOffers(world.ledger, world.extender.device_backoff).among(group, pod.uid, ["n1"])
         oracle = PlacementOracle(
             world.ledger,
             world.extender.allocator,

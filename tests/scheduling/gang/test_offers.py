@@ -13,10 +13,12 @@ from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod_group import PodGroup, read_pod_group
+from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.gang.offers import GangOffers, OfferedNodes
 from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle
 
 from tests.support.scheduling.gangs import GangExtender
+from tests.support.scheduling.world import Steady
 
 
 def together(offered: Mapping[str, Sequence[str]], room: Mapping[str, int]) -> bool:
@@ -146,6 +148,9 @@ class Notes:
     def group(self, uid: str = "u", name: str = "g") -> PodGroup:
         return read_pod_group(msgspec.json.encode({"metadata": {"namespace": "ns", "name": name, "uid": uid}}))
 
+    def offers(self, *limits: int, **more: int) -> GangOffers:
+        return GangOffers(self.ledger, DeviceBackoff(Steady(), 0.0, print), *limits, **more)
+
     def among(self, offers: GangOffers, group: PodGroup, *nodes: str) -> OfferedNodes:
         """What is known when "a" is asked about."""
         return offers.among(group, "a", nodes)
@@ -157,7 +162,7 @@ def notes() -> Notes:
 
 
 def test_a_member_not_asked_about_yet_counts_as_offered_what_the_first_one_was(notes: Notes) -> None:
-    offers, group = GangOffers(notes.ledger), notes.group()
+    offers, group = notes.offers(), notes.group()
     offers.record(group, "a", ["n0", "n1"])
     offers.record(group, "b", ["n2"])
     known = notes.among(offers, group, "n0", "n1")
@@ -167,7 +172,7 @@ def test_a_member_not_asked_about_yet_counts_as_offered_what_the_first_one_was(n
 
 
 def test_of_a_node_that_has_changed_since_only_newer_offers_say_anything(notes: Notes) -> None:
-    offers, group = GangOffers(notes.ledger), notes.group()
+    offers, group = notes.offers(), notes.group()
     offers.record(group, "b", ["n0", "n2"])
     notes.node("n1")
     notes.node("n2")
@@ -177,7 +182,7 @@ def test_of_a_node_that_has_changed_since_only_newer_offers_say_anything(notes: 
 
 
 def test_members_and_nodes_that_are_gone_are_forgotten(notes: Notes) -> None:
-    offers, group = GangOffers(notes.ledger), notes.group()
+    offers, group = notes.offers(), notes.group()
     for pod in "abc":
         offers.record(group, pod, ["n0", "n1"] if pod == "a" else ["n2"])
     sinks_of(notes.ledger)["nodes"].deleted("", "n0", "n0")
@@ -188,7 +193,7 @@ def test_members_and_nodes_that_are_gone_are_forgotten(notes: Notes) -> None:
 
 
 def test_a_group_made_anew_knows_nothing_of_the_old_one(notes: Notes) -> None:
-    offers = GangOffers(notes.ledger)
+    offers = notes.offers()
     offers.record(notes.group(), "b", ["n0"])
     assert offers.last(notes.group("other"), "b") == ()
     assert notes.among(offers, notes.group("other"), "n1").to("b") == {"n1"}
@@ -211,7 +216,7 @@ def test_names_kept_are_counted_and_bounded_whatever_gangs_are_offered(seed: int
     for node in nodes:
         notes.node(node)
     gangs = [notes.group(f"u{index}", f"g{index}") for index in range(6)]
-    offers = GangOffers(notes.ledger, 5, most_names=150)
+    offers = notes.offers(5, most_names=150)
     for _ in range(300):
         group, member = chance.choice(gangs), f"p{chance.randrange(20)}"
         offered = chance.sample(nodes, chance.randint(1, len(nodes)))
@@ -228,7 +233,7 @@ def test_a_gang_with_many_different_offers_forgets_its_own_and_no_others() -> No
     for node in nodes:
         notes.node(node)
     quiet, hostile = notes.group("quiet", "quiet"), notes.group("hostile", "hostile")
-    offers = GangOffers(notes.ledger, most_names=1_000)
+    offers = notes.offers(most_names=1_000)
     offers.record(quiet, "a", nodes[:30])
 
     for index in range(500):

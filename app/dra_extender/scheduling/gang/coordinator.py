@@ -29,7 +29,7 @@ from dra_extender.scheduling.gang.offers import GangOffers
 from dra_extender.scheduling.gang.permit import Permit
 from dra_extender.scheduling.gang.placements import MAX_STEPS, PlanRequest, PlanUnfinishedError
 from dra_extender.scheduling.gang.planner import GangPlanner
-from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures, GangPlan, PlacedMember
+from dra_extender.scheduling.gang.plans import GangDiagnosis, GangPlan, PlacedMember
 from dra_extender.scheduling.gang.search import Assignment
 from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService, with_new_share_ids
@@ -74,7 +74,6 @@ class GangCoordinator:
     ledger: Ledger
     planner: GangPlanner
     permit: Permit
-    failures: GangFailures
     holds: HoldService
     fairness: HoldFairness
     stale: StaleHolds
@@ -82,7 +81,7 @@ class GangCoordinator:
     plans: dict[GroupKey, GangPlan] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._offers = GangOffers(self.ledger)
+        self._offers = GangOffers(self.ledger, self.planner.device_backoff)
         self.stale.subscribe(self.revoke)
 
     def place_member(self, pod: Pod, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> FilterResult | None:
@@ -103,7 +102,7 @@ class GangCoordinator:
             self._drop(group.metadata.key)
             plan = None
         if plan is None or pod.uid not in plan.assignments:
-            cached = self.failures.find(group, pod.uid, self._offers.revision(group))
+            cached = self._offers.failure(group, pod.uid)
             if cached is not None:
                 return rejected_everywhere(nodes, cached)
         if plan is None:
@@ -112,15 +111,15 @@ class GangCoordinator:
                 if not self._are_held(existing_plan.assignments):
                     del self.plans[key]
             plan = GangPlan(group.metadata.uid)
-        deleted = [uid for uid in plan.assignments if self.ledger.pods.was_deleted(uid)]
-        for uid in deleted:
+        for uid in [uid for uid in plan.assignments if self.ledger.pods.was_deleted(uid)]:
             plan.revoke(uid)
-        # After a deletion the others may be too few.
-        if deleted or not self._has_valid_assignment(plan, call):
+            # The others may be too few.
+            plan.lost_members = True
+        if plan.lost_members or not self._has_valid_assignment(plan, call):
             may_restart = self._revoke_invalid(plan, pod.uid)
             try:
                 failure = None
-                if deleted or may_restart or not self._extend(plan, call):
+                if plan.lost_members or may_restart or not self._extend(plan, call):
                     failure = self._plan_unannounced(plan, call)
                 if failure is not None and failure.cannot_start and may_restart and plan.announced:
                     self.holds.release_pods(*plan.assignments)
@@ -133,6 +132,7 @@ class GangCoordinator:
                 result.limited = True
                 return result
             plan.replanned.discard(pod.uid)
+            plan.lost_members = False
             if failure is not None:
                 return self._reject(failure, call)
         assignment = plan.assignments.get(pod.uid)
@@ -154,7 +154,7 @@ class GangCoordinator:
         plan = self.plans.get(group.metadata.key)
         if plan is not None and self._are_held(plan.assignments):
             return True
-        if self.failures.find(group, pod.uid, self._offers.revision(group)) is not None:
+        if self._offers.failure(group, pod.uid) is not None:
             return False
         if why_too_large(group, self.ledger) is not None:
             return False
@@ -411,7 +411,7 @@ class GangCoordinator:
             self.permit.reject(group)
         if cached is not None:
             whole_gang = failure.cannot_start or cached.code is Code.SEARCH_LIMIT
-            self.failures.record(group, call.pod.uid, self._offers.revision(group), cached, whole_gang=whole_gang)
+            self._offers.record_failure(group, call.pod.uid, cached, whole_gang=whole_gang)
         return failure.result
 
     def _lacks_members(self, group: PodGroup, snapshot: GangSnapshot) -> bool:

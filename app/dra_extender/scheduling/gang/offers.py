@@ -1,22 +1,26 @@
-"""The nodes that the members of a gang were offered, while these offers are valid.
+"""The nodes that the members of a gang were offered, while these offers are valid, and why the plan with them failed.
 
 kube-scheduler offers each member its own nodes (affinity, taints, CPU), one member after the other.  An offer outlives the plan
 that was made with it, so that a gang whose members may go to different nodes is planned once the offers of its members are known.
+On the same facts, each further member of a gang whose plan failed gets the same answer without a search.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.caches import LruCache
+from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 
 _MOST_GANGS: Final = 1_000
 MOST_NAMES: Final = 500_000
 """The most names of nodes in all offers together; equal offers of one gang count once.  A name takes 30 to 60 bytes."""
 _LARGE: Final = 4
 """A gang with more than this fraction of all names forgets its own offers first."""
+_WHOLE_GANG: Final = ""
 
 Names = frozenset[str]
 
@@ -32,13 +36,16 @@ class _Offer(NamedTuple):
 class _GangOffers:
     """The offers to one gang.  `order` has every node once, in the order of the first offers of each.
 
-    `revision` changes when an offer differs from what was assumed for the member.
+    `revision` changes when an offer differs from what was assumed for the member, and not with changes of nodes.  `reasons`: why
+    pods (UIDs) get no assignment as long as the `facts` stay the same; under _WHOLE_GANG why no member gets one.
     """
 
     uid: str
     revision: int = 0
     offers: dict[str, _Offer] = field(default_factory=dict)
     order: dict[str, None] = field(default_factory=dict)
+    facts: object = None
+    reasons: dict[str, Rejection] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -52,15 +59,22 @@ class _GangOffers:
 
 
 class GangOffers:
-    """The offers to the members of the gangs with the latest calls.
+    """The offers to the members of the gangs with the latest calls, and their failed plans.
 
     Gangs and names are bounded.  A gang with many different offers forgets the older half of them first; otherwise the gang whose
     last call is oldest is forgotten.
     """
 
-    def __init__(self, ledger: Ledger, most_gangs: int = _MOST_GANGS, most_names: int = MOST_NAMES) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        device_backoff: DeviceBackoff,
+        most_gangs: int = _MOST_GANGS,
+        most_names: int = MOST_NAMES,
+    ) -> None:
         """Keep the offers of so many gangs, with so many names of nodes; `names` counts those that are kept."""
         self._ledger = ledger
+        self._device_backoff = device_backoff
         self._most_names = most_names
         self.names = 0
         self._gangs: LruCache[tuple[str, str], _GangOffers] = LruCache(most_gangs, on_evict=self._evicted)
@@ -103,10 +117,43 @@ class GangOffers:
     def _evicted(self, _: tuple[str, str], gang_offers: _GangOffers) -> None:
         self.names -= gang_offers.size
 
-    def revision(self, group: PodGroup) -> int:
-        """Return a number that changes with the offers to the gang's members, known or assumed, and not with changes of nodes."""
+    def record_failure(self, group: PodGroup, pod_uid: str, why: Rejection, *, whole_gang: bool) -> None:
+        """Record that the pod gets no assignment, and with `whole_gang` no other member."""
         gang_offers = self._offers_to(group)
-        return -1 if gang_offers is None else gang_offers.revision
+        if gang_offers is None:
+            return
+        facts = self._facts(group, gang_offers.revision)
+        if gang_offers.facts != facts or whole_gang or _WHOLE_GANG in gang_offers.reasons:
+            gang_offers.reasons = {}
+        gang_offers.facts = facts
+        gang_offers.reasons[_WHOLE_GANG if whole_gang else pod_uid] = why
+
+    def failure(self, group: PodGroup, pod_uid: str) -> Rejection | None:
+        """Return why the pod gets no assignment, if no fact has changed since that was recorded."""
+        gang_offers = self._offers_to(group)
+        if gang_offers is None or gang_offers.facts != self._facts(group, gang_offers.revision):
+            return None
+        return gang_offers.reasons.get(_WHOLE_GANG) or gang_offers.reasons.get(pod_uid)
+
+    def _facts(self, group: PodGroup, revision: int) -> tuple[object, ...]:
+        """Return the versions of everything that a plan reads, and what is in backoff for members."""
+        ledger, backoff = self._ledger, self._device_backoff
+        members = [
+            (uid, backoff.devices_of(uid), backoff.nodes_of(uid))
+            for uid in backoff.pods
+            if (pod := ledger.pods.by_uid(uid)) is not None and (pod.namespace, pod.pod_group) == group.metadata.key
+        ]
+        return (
+            group,
+            revision,
+            ledger.state.place,
+            ledger.hold_versions.place,
+            ledger.node_changes.place,
+            ledger.changes.claims,
+            ledger.changes.classes,
+            ledger.serves_extended_resources,
+            frozenset(member for member in members if member[1] or member[2]),
+        )
 
     def last(self, group: PodGroup, pod_uid: str) -> Collection[str]:
         """Return the last offer to the member; empty if that is not known."""

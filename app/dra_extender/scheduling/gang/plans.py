@@ -1,16 +1,13 @@
-"""The plan of one gang, its diagnosis, and the plans that failed."""
+"""The plan of one gang, and its diagnosis."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from dra_extender.allocator.state.reasons import Rejection
-from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
-from dra_extender.runtime.caches import LruCache
-from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.gang.search import Assignment
 
 
@@ -29,13 +26,15 @@ class GangPhase(StrEnum):
 class GangPlan:
     """The assignments of one gang by pod UID; those of the `announced` members are known to kube-scheduler.
 
-    `replanned`: members whose announced assignment became invalid and whose call is not answered yet.
+    `replanned`: members whose announced assignment became invalid and whose call is not answered yet.  `lost_members`: members were
+    deleted, and the others have not been planned without them yet.
     """
 
     group_uid: str
     assignments: dict[str, Assignment] = field(default_factory=dict)
     announced: set[str] = field(default_factory=set)
     replanned: set[str] = field(default_factory=set)
+    lost_members: bool = False
 
     @property
     def phase(self) -> GangPhase:
@@ -86,53 +85,3 @@ class GangDiagnosis(NamedTuple):
     def cannot_start(self) -> bool:
         """True if the `unready` members leave fewer than the gang needs, so that nothing is planned."""
         return bool(self.unready) and self.needed > len(self.placed) + len(self.waiting)
-
-
-_MOST_GANGS: Final = 1_000
-_WHOLE_GANG: Final = ""
-
-
-class GangFailures:
-    """Failed plans by gang: on the same facts, each further member of the gang gets the same answer without a search."""
-
-    def __init__(self, ledger: Ledger, device_backoff: DeviceBackoff) -> None:
-        self._ledger = ledger
-        self._device_backoff = device_backoff
-        # By PodGroup, the facts and the reasons by pod UID; under _WHOLE_GANG the reason why no member gets an assignment.
-        self._failures: LruCache[tuple[str, str], tuple[object, dict[str, Rejection]]] = LruCache(_MOST_GANGS)
-
-    def find(self, group: PodGroup, pod_uid: str, offers: int) -> Rejection | None:
-        """Return why the pod gets no assignment, if no fact has changed; `offers`: the revision of what members were offered."""
-        failure = self._failures.get(group.metadata.key)
-        if failure is None or failure[0] != self._facts(group, offers):
-            return None
-        return failure[1].get(_WHOLE_GANG) or failure[1].get(pod_uid)
-
-    def record(self, group: PodGroup, pod_uid: str, offers: int, why: Rejection, *, whole_gang: bool) -> None:
-        """Record that the pod gets no assignment, and with `whole_gang` no other member."""
-        facts = self._facts(group, offers)
-        known_facts, reasons = self._failures.get(group.metadata.key) or (None, {})
-        if known_facts != facts or whole_gang or _WHOLE_GANG in reasons:
-            reasons = {}
-        self._failures[group.metadata.key] = facts, reasons
-        reasons[_WHOLE_GANG if whole_gang else pod_uid] = why
-
-    def _facts(self, group: PodGroup, offers: int) -> tuple[object, ...]:
-        """Return the versions of everything that a plan reads, and what is in backoff for members."""
-        ledger, backoff = self._ledger, self._device_backoff
-        members = [
-            (uid, backoff.devices_of(uid), backoff.nodes_of(uid))
-            for uid in backoff.pods
-            if (pod := ledger.pods.by_uid(uid)) is not None and (pod.namespace, pod.pod_group) == group.metadata.key
-        ]
-        return (
-            group,
-            offers,
-            ledger.state.place,
-            ledger.hold_versions.place,
-            ledger.node_changes.place,
-            ledger.changes.claims,
-            ledger.changes.classes,
-            ledger.serves_extended_resources,
-            frozenset(member for member in members if member[1] or member[2]),
-        )
