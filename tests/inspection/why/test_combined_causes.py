@@ -32,6 +32,7 @@ from tests.inspection.why.test_constructed_causes import (
 from tests.support.inspection.made_cluster import CREATED, NAMESPACE, MadeCluster
 
 Build = Callable[[MadeCluster], None]
+GATES: Final = [{"name": "example.com/quota"}]
 ATTRIBUTES: Final = f'device.attributes["{GPU}"]'
 CASES: dict[Build, tuple[list[str], list[str]]] = {}
 """By the function that builds the cluster: texts of the answer about pod `train`, and texts that would not be so."""
@@ -389,6 +390,52 @@ def resource_that_nothing_serves_beside_a_held_one(made: MadeCluster) -> None:
 
 
 @case(
+    "not ready launcher kube-scheduler finds no node for the pod: 0/1 nodes are available: 1 Insufficient cpu.",
+    "next launcher: ask for 4 of cpu ok, the gang fits",
+    false=("allocated",),
+)
+def gang_whose_launcher_needs_no_device_and_fits_nowhere(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.add(pod("busy", NAMESPACE, nodeName="n1", cpu="59800m"), pod_group("train", NAMESPACE, min_count=2))
+    made.add(pod("launcher", NAMESPACE, cpu="10", schedulingGroup={"podGroupName": "train"}))
+    made.pod("train", request("r", "gpu"), schedulingGroup={"podGroupName": "train"})
+
+
+@case(
+    "are removed: example.com/quota, create the claim again once it is gone ok on n1",
+    false=("example.com/quota ok",),
+)
+def gang_that_fits_without_its_gated_member_whose_claim_is_deleted(made: MadeCluster) -> None:
+    made.gpus("n1", *(device(f"gpu-{number}") for number in range(3)))
+    gang(made)
+    made.pod("train-2", request("r", "gpu"), schedulingGroup={"podGroupName": "train"})
+    made.objects["pods"][0]["spec"]["schedulingGates"] = GATES
+    made.objects["resourceclaims"][0]["metadata"].update(deletionTimestamp=CREATED, finalizers=["example.com/keep"])
+
+
+@case("next use the DeviceClass large-gpu ok, the gang fits", false=("fits next use the DeviceClass",))
+def gang_with_a_launcher_and_a_misspelt_class(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    made.add(device_class("large-gpu"), pod_group("train", NAMESPACE, min_count=2))
+    made.add(pod("launcher", NAMESPACE, schedulingGroup={"podGroupName": "train"}))
+    made.pod("train", request("r", "large-gpuu"), schedulingGroup={"podGroupName": "train"})
+    made.pod("train-1", request("r", "large-gpuu"), schedulingGroup={"podGroupName": "train"})
+
+
+@case(
+    "next train, train-1: ask for no node selector and no node affinity next",
+    "correct the selector",
+    false=("ok",),
+)
+def gang_whose_selectors_of_nodes_and_devices_are_wrong(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    gang(made, nodeSelector={"zone": "a"})
+    made.objects["pods"][0]["spec"]["nodeSelector"] = {"zone": "a"}
+    for claim in made.objects["resourceclaims"]:
+        claim["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": "device.nothing"}}]
+
+
+@case(
     "next do without example.com/fpga and example.com/nic, end ml/old ok on n1",
     "note: once it does without example.com/fpga and example.com/nic: fits 0 of 1 nodes",
 )
@@ -429,9 +476,6 @@ def class_that_is_missing_on_a_cordoned_node(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"))
     closed(made)
     made.pod("train", request("r", "tpu-v5"))
-
-
-GATES: Final = [{"name": "example.com/quota"}]
 
 
 @case(

@@ -212,8 +212,15 @@ def _do_without_resource(made: _ChangedCluster, resource: str) -> None:
                 amounts.pop(resource, None)
 
 
-def _ask_for(made: _ChangedCluster, name: str, operator: str, value: str) -> None:
-    _reselect(list(_bodies(made)), name, operator, value)
+def _do_without_request(made: _ChangedCluster, name: str) -> None:
+    for claim in _claims(made):
+        devices = claim["spec"]["devices"]
+        devices["requests"] = [each for each in devices["requests"] if each["name"] != name.partition("/")[0]]
+
+
+def _ask_for(made: _ChangedCluster, conditions: str) -> None:
+    for condition in conditions.split(" and "):
+        _reselect(list(_bodies(made)), *condition.split(" ", 2))
 
 
 def _have_class_ask_for(made: _ChangedCluster, device_class: str, name: str, operator: str, value: str) -> None:
@@ -273,7 +280,7 @@ def _spell(made: _ChangedCluster, right: str, wrong: str) -> None:
 
 def _ask_first(made: _ChangedCluster, expression: str) -> None:
     for body in _bodies(made):
-        body["selectors"].insert(0, {"cel": {"expression": expression}})
+        body.setdefault("selectors", []).insert(0, {"cel": {"expression": expression}})
 
 
 def _spell_class(made: _ChangedCluster, device_class: str, right: str, wrong: str) -> None:
@@ -291,14 +298,14 @@ def _respell(body: Json, right: str, wrong: str) -> None:
 
 
 def _drop_conditions(made: _ChangedCluster, name: str) -> None:
-    for selector in (selector for body in _bodies(made) for selector in body["selectors"]):
+    for selector in (selector for body in _bodies(made) for selector in body.get("selectors", ())):
         conditions = selector["cel"]["expression"].split(" && ")
         kept = [condition for condition in conditions if name not in condition]
         selector["cel"]["expression"] = " && ".join(kept) or "true"
 
 
 def _drop_suffixes(made: _ChangedCluster) -> None:
-    for selector in (selector for body in _bodies(made) for selector in body["selectors"]):
+    for selector in (selector for body in _bodies(made) for selector in body.get("selectors", ())):
         selector["cel"]["expression"] = rewrite_suffixes(selector["cel"]["expression"])
 
 
@@ -327,11 +334,12 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"do without device\.\S+\.(\w+)(?: \(no device has (?:it|them)\))?", _drop_conditions),
     (r"ask for attributes without their type as a suffix", _drop_suffixes),
     (r"do without claim (\S+)", _do_without_claim),
+    (r"do without request (\S+)", _do_without_request),
     (r"do without (\S+/\S+)", _do_without_resource),
     (r"ask for (\S+) instead of (\S+)", _spell),
     (r"ask for (matchAttribute|distinctAttribute) (\S+) instead of (\S+)", _spell_constraint),
     (r"have DeviceClass (\S+) ask for (\S+) instead of (\S+)", _spell_class),
-    (r"ask for (\w+) (==|>=) (.+)", _ask_for),
+    (r"ask for (\w+ (?:==|>=) .+)", _ask_for),
     (r"have DeviceClass (\S+) ask for (\w+) (==|>=) (.+)", _have_class_ask_for),
     (r"ask for (\S+) of (cpu|memory|\S+/\S+)", _ask_for_resource),
     (r"ask for (\S+ of capacity \S+( and \S+ of capacity \S+)*)", _ask_for_capacities),

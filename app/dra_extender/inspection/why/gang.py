@@ -32,7 +32,7 @@ from dra_extender.inspection.why.report import (
     NodeReason,
 )
 from dra_extender.inspection.why.reported import meant_scheduler, scheduler_text
-from dra_extender.inspection.why.trials import Trials, on_their_nodes
+from dra_extender.inspection.why.trials import Trials, on_their_nodes, planned_gang
 from dra_extender.model.api_json import listed, number_of
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import CLOSED, CORDONED, NodeFilter
@@ -87,14 +87,12 @@ def gang_summary(gang: GangReport) -> str:
 
 def unready_summary(view: ClusterView, pod: Pod) -> str:
     """Return the summary of the pod's gang if no node takes the pod, and the gang cannot start without it; otherwise nothing."""
-    refusal = view.ledger.member_fit.refusal(pod.uid)
-    planned = view.extender.gang_account(pod, tuple(view.ledger.nodes), partly=False) if refusal else None
-    if planned is None:
+    if not view.ledger.member_fit.refusal(pod.uid):
         return ""
-    with planned as diagnosis:
-        summary = gang_summary(gang_report(view, diagnosis, (), ())) if diagnosis.cannot_start else ""
-    view.hold_again()
-    return summary
+    with planned_gang(view, pod, tuple(view.ledger.nodes), partly=False) as diagnosis:
+        if diagnosis is None or not diagnosis.cannot_start:
+            return ""
+        return gang_summary(gang_report(view, diagnosis, (), ()))
 
 
 def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: GangReport) -> Iterator[ProposedStep]:
@@ -107,12 +105,14 @@ def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: Ga
     yield from steps
     if not diagnosis.cannot_start:
         return
-    yield from () if steps else map(ProposedStep, _lacking_fields(view, pod, diagnosis))
+    refused = [member for member, rejection in diagnosis.unready if rejection.code is Code.NO_NODE]
+    if not steps:
+        yield from map(ProposedStep, _lacking_fields(view, pod, diagnosis))
+        for members in _alike(view, refused):
+            yield from _untried(view, pod, members)
     unready = [entry for entry in diagnosis.unready if entry[0].uid != pod.uid]
     for member, rejection in unready[:_MOST_HELPED]:
-        if rejection.code is Code.NO_NODE:
-            yield from () if steps else _untried(view, member)
-        elif text := advice(view, member, rejection):
+        if text := advice(view, member, rejection):
             # Whether the gang fits then was not tried.
             yield advised(text, member.name)
 
@@ -130,8 +130,11 @@ def _readying(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis") -> Iterat
         for blocker in refused:
             alone = view.extender.evaluate_without_gang(blocker, tuple(view.ledger.nodes))
             yield from Reasons(view, blocker, alone, names_pod=blocker.uid != pod.uid).corrections()
-    with on_their_nodes(view, () if refused else diagnosis.placed) as crowded:
-        changes = list(_opening(view, pod, refused if crowded is None else [crowded[0].pod]))
+    if refused:
+        yield from _opening(view, pod, refused)
+        return
+    with on_their_nodes(view, diagnosis) as crowded:
+        changes = [] if crowded is None else list(_opening(view, pod, crowded[:1]))
     yield from changes
 
 
@@ -175,17 +178,14 @@ def _steps_after(
     """Return what helps the gang together with a change after which one of its members still has no place."""
     nodes = tuple(view.ledger.nodes)
     with trials.within(change):
-        view.offer_gang(pod, trials.applied_change.ended)
-        planned = view.extender.gang_account(pod, nodes)
-        if planned is None:
-            return ()
-        with planned as diagnosis:
+        with planned_gang(view, pod, nodes, trials.applied_change.ended) as diagnosis:
+            if diagnosis is None:
+                return ()
             blocker = None if diagnosis.cannot_start else next(iter(diagnosis.waiting), None)
             result = FilterResult() if blocker is None else view.extender.evaluate_without_gang(blocker, nodes)
             reasons = Reasons(
                 view, blocker or pod, result, trials, names_pod=blocker is not None and blocker.uid != pod.uid
             )
-        view.hold_again()
         steps = tuple(step for step in reasons.steps() if step.helps)
         if steps or not most:
             return steps
@@ -232,20 +232,26 @@ def _on_a_node(view: ClusterView, pod: Pod, members: Sequence[Pod]) -> Iterator[
         for change, fields in islice(node_steps.spec_changes(beside), _MOST_TRIED):
             if change.text not in texts:
                 texts.add(change.text)
-                yield with_fields(view, [first], change.of("" if first.uid == pod.uid else first.name), fields)
-                if len(members) > 1:
-                    names = listed(sorted(member.name for member in members))
-                    yield with_fields(view, members, change.of(names), fields)
+                for some in (members[:1], members)[: len(members)]:
+                    yield with_fields(view, some, change.of(_names_beside(pod, some)), fields)
 
 
-def _untried(view: ClusterView, member: Pod) -> Iterator[ProposedStep]:
-    """Yield what lets a member go to a node, whether or not the gang fits then; less of a resource is not said."""
-    node_steps = NodeSteps(view, member)
+def _untried(view: ClusterView, pod: Pod, members: Sequence[Pod]) -> Iterator[ProposedStep]:
+    """Yield what lets members that need the same go to a node, whether or not the gang fits then.
+
+    Less of a resource is not said.
+    """
+    node_steps = NodeSteps(view, members[0])
     changes = islice(node_steps.spec_changes({}), _MOST_TRIED)
     lowering = [change.text for change, fields in changes if "containers" in fields]
     for step in node_steps.steps_on_all()[:1]:
         if step.change.text not in lowering:
-            yield ProposedStep(step.change.of(member.name))
+            yield ProposedStep(step.change.of(_names_beside(pod, members)))
+
+
+def _names_beside(pod: Pod, members: Sequence[Pod]) -> str:
+    """Return the names of members of which a text has to say whose it is; empty for the pod that was asked about."""
+    return "" if [member.uid for member in members] == [pod.uid] else listed(sorted(member.name for member in members))
 
 
 def _needed_by_others(view: ClusterView, member: Pod) -> Mapping[str, int]:
@@ -268,9 +274,7 @@ def _lacking_fields(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis") -> 
     absent = [member for member, rejection in diagnosis.unready if rejection.code is Code.SCHEDULER_ABSENT]
     name = meant_scheduler(absent[0], view.acting_schedulers, pod.scheduler_name) if absent else None
     if name is not None:
-        own = [member.uid for member in absent] == [pod.uid]
-        names = "" if own else listed([member.name for member in absent])
-        change = ProposedChange((scheduler_text(absent[0], name),)).of(names)
+        change = ProposedChange((scheduler_text(absent[0], name),)).of(_names_beside(pod, absent))
         yield with_fields(view, absent, change, {"schedulerName": name})
 
 

@@ -1,21 +1,22 @@
 """Trials of changes, for one pod or its gang."""
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.changes import ProposedChange, ProposedStep, together
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, EXAMPLES
 from dra_extender.model.pod import Pod
-from dra_extender.nodefit.node_fit import NodeRefusal
+from dra_extender.nodefit.node_fit import NodeRefusal, aggregated, reported
 from dra_extender.nodefit.pod_needs import PodNeeds
 from dra_extender.simulator.apiserver.objects import key_of
 
 if TYPE_CHECKING:
-    from dra_extender.scheduling.gang.plans import PlacedMember
+    from dra_extender.scheduling.gang.plans import GangDiagnosis
 
 MOST_TRIALS: Final = 96
 """Changes that are tried for one pod."""
@@ -113,17 +114,16 @@ class Trials:
         return together(self._applied)
 
     def _gang_fits(self, change: ProposedChange) -> ProposedStep | None:
-        """Return whether enough members of the gang get devices at once and fit on their nodes together."""
+        """Return whether the pod and enough other members of its gang get devices at once and fit on their nodes together."""
         nodes = self._open(self._view.ledger.nodes)
-        self._view.offer_gang(self._pod, change.ended)
-        planned = self._view.extender.gang_account(self._pod, nodes, partly=False)
-        if planned is None:
+        with planned_gang(self._view, self._pod, nodes, change.ended, partly=False) as diagnosis:
+            if diagnosis is None:
+                return None
+        placed, unplaced = diagnosis.placed, {pod.uid for pod in diagnosis.waiting}
+        unplaced.update(pod.uid for pod, _ in diagnosis.unready)
+        if not placed or len(placed) < diagnosis.needed or self._pod.uid in unplaced:
             return None
-        with planned as account:
-            placed = account.placed
-        if not placed or len(placed) < account.needed:
-            return None
-        with on_their_nodes(self._view, placed, change.ended) as refused:
+        with on_their_nodes(self._view, diagnosis, change.ended) as refused:
             usable = self._view.node_fit is not None and refused is None
         return _step(change, tuple(dict.fromkeys(member.node for member in placed)), usable=usable)
 
@@ -143,25 +143,66 @@ def _step(change: ProposedChange, nodes: Sequence[str], *, usable: bool) -> Prop
 
 
 @contextmanager
+def planned_gang(
+    view: ClusterView, pod: Pod, nodes: Sequence[str], ended: Collection[str] = (), *, partly: bool = True
+) -> Iterator["GangDiagnosis | None"]:
+    """Plan the pod's gang when the pods `ended` are gone, and hold its devices inside the `with`; None if it is in no gang.
+
+    `partly`: as many members as fit are placed if not all fit.
+    """
+    usable = view.offer_gang(pod, ended)
+    planned = view.extender.gang_account(pod, nodes, partly=partly)
+    with planned or nullcontext() as diagnosis:
+        yield None if diagnosis is None else _with_stranded(view, diagnosis, usable, ended)
+    view.hold_again()
+
+
+def _with_stranded(
+    view: ClusterView, diagnosis: "GangDiagnosis", usable: Mapping[str, Sequence[str]], ended: Collection[str]
+) -> "GangDiagnosis":
+    """Return the diagnosis without the decided members that no node takes: the extender places no member that needs no devices."""
+    stranded = [pod for pod in diagnosis.decided if usable.get(pod.uid) == [] and not view.ledger.holds.of_pod(pod.uid)]
+    unready = [*diagnosis.unready, *((pod, _no_node(view, pod, ended)) for pod in stranded)]
+    diagnosis = diagnosis._replace(
+        needed=diagnosis.needed + len(stranded),
+        decided=tuple(pod for pod in diagnosis.decided if pod not in stranded),
+        unready=tuple(sorted(unready, key=lambda entry: entry[0].name)),
+    )
+    if stranded and diagnosis.cannot_start:
+        placed = (member.pod for member in diagnosis.placed)
+        diagnosis = diagnosis._replace(placed=(), waiting=(*placed, *diagnosis.waiting))
+    return diagnosis
+
+
+def _no_node(view: ClusterView, pod: Pod, ended: Collection[str]) -> Rejection:
+    fit, nodes = view.pod_fit(pod, ended), view.ledger.nodes
+    reasons = [] if fit is None else [text for name in nodes for text in reported(fit.refusals(name))]
+    return Rejection(code=Code.NO_NODE, detail=aggregated(len(nodes), reasons))
+
+
+@contextmanager
 def on_their_nodes(
-    view: ClusterView, placed: Sequence["PlacedMember"], ended: Collection[str] = ()
-) -> Iterator[tuple["PlacedMember", NodeRefusal] | None]:
+    view: ClusterView, diagnosis: "GangDiagnosis", ended: Collection[str] = ()
+) -> Iterator[tuple[Pod, str, NodeRefusal] | None]:
     """Count members on their nodes inside the `with`, when the pods `ended` (`namespace/name`) are gone.
 
-    Yield the first that kube-scheduler's other filters keep from its node beside those before it, and why; None if there is none.
+    A decided member that is not bound takes the first node that lets it in.  Yield the first member that kube-scheduler's other
+    filters keep from its node beside those before it, its node, and why; None if there is none.
     """
     added, refused = list[PodNeeds](), None
     try:
-        for member in placed:
-            fit = view.pod_fit(member.pod, ended)
-            if fit is None:
+        for pod, node in (*diagnosis.placed, *((pod, "") for pod in diagnosis.decided if not pod.node_name)):
+            fit = view.pod_fit(pod, ended)
+            if fit is None or not view.ledger.nodes:
                 continue
-            refusals = fit.refusals(member.node)
-            if refusals:
-                refused = member, refusals[0]
+            nodes = [node] if node else view.ledger.nodes
+            refusals = {name: fit.refusals(name) for name in nodes}
+            name = next((name for name in nodes if not refusals[name]), next(iter(nodes)))
+            if refusals[name]:
+                refused = pod, name, refusals[name][0]
                 break
             added.append(fit.needs)
-            view.count_pod(msgspec.structs.replace(fit.needs, node=member.node))
+            view.count_pod(msgspec.structs.replace(fit.needs, node=name))
         yield refused
     finally:
         for needs in added:

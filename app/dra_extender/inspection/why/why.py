@@ -68,7 +68,7 @@ from dra_extender.inspection.why.reported import (
     unbound_reasons,
     unjudged_filters,
 )
-from dra_extender.inspection.why.trials import Trials, on_their_nodes
+from dra_extender.inspection.why.trials import Trials, on_their_nodes, planned_gang
 from dra_extender.model.api_json import ModelError, decode, listed
 from dra_extender.model.pod import Pod, WholePod
 from dra_extender.scheduling.claims.preconditions import Readiness
@@ -325,12 +325,10 @@ def _with_gang(
 ) -> tuple[WhyReport, Reasons, Sequence[ProposedStep]]:
     """Add the plan of the pod's gang; find the reasons against the member that blocks it, and what helps the gang."""
     nodes = tuple(view.ledger.nodes)
-    view.offer_gang(pod)
-    planned = view.extender.gang_account(pod, nodes)
-    if planned is None:
-        return report, Reasons(view, pod, result), ()
     node_reasons = report.beside
-    with planned as diagnosis:
+    with planned_gang(view, pod, nodes) as diagnosis:
+        if diagnosis is None:
+            return report, Reasons(view, pod, result), ()
         own = next((obstacle for member, obstacle in diagnosis.unready if member.uid == pod.uid), None)
         if diagnosis.cannot_start and own is not None and own.claim:
             reasons = Reasons(view, pod, result)
@@ -343,11 +341,10 @@ def _with_gang(
             reasons = Reasons(view, blocker, alone, names_pod=blocker.uid != pod.uid)
         else:
             reasons = Reasons(view, pod, FilterResult() if diagnosis.placed else result)
-    view.hold_again()
-    with on_their_nodes(view, diagnosis.placed) as refused:
+    with on_their_nodes(view, diagnosis) as refused:
         if refused is not None:
-            member, refusal = refused
-            text = f"{member.pod.name} does not fit on {member.node} beside the other members: {refusal.description}"
+            member, node, refusal = refused
+            text = f"{member.name} does not fit on {node} beside the other members: {refusal.description}"
             report = msgspec.structs.replace(report, usable=(), unbound=(), notes=(*report.notes, text))
     gang = gang_report(view, diagnosis, reasons.branches(), node_reasons)
     if report.cause in _CAUSES_OF_GANG and own is None and gang.placed < max(gang.min_count, 1):
@@ -397,6 +394,8 @@ def _with_steps(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[
         steps,
         key=lambda step: (step.change.harmful, any(ended.budget for ended in _ended_pods(view, pod, step))),
     )
+    # The gang and a reason against the pod may have the same step.
+    steps = list({step.change.text: step for step in reversed(steps)}.values())[::-1]
     if report.scheduler_absent:
         steps = _with_scheduler(view, pod, report, steps)
     next_steps = (
