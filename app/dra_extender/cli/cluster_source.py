@@ -78,17 +78,24 @@ class ClusterSource:
         _option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, else ~/.kube/config, as for kubectl."),
     ] = None
     context: Annotated[
-        str | None, _option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current one.")
+        str | None,
+        _option("--context", metavar="NAME", help="Context of the kubeconfig; default: the current context."),
     ] = None
     cluster: Annotated[
-        str, _option("--cluster", metavar="NAME", help="Cluster of the kubeconfig; default: that of the context.")
+        str,
+        _option("--cluster", metavar="NAME", help="Cluster of the kubeconfig; default: the cluster of the context."),
     ] = ""
     user: Annotated[
-        str, _option("--user", metavar="NAME", help="User of the kubeconfig; default: that of the context.")
+        str, _option("--user", metavar="NAME", help="User of the kubeconfig; default: the user of the context.")
     ] = ""
     server: Annotated[
         str,
-        _option("--server", "-s", metavar="URL", help="Address of the API server; default: that of the cluster."),
+        _option(
+            "--server",
+            "-s",
+            metavar="URL",
+            help="Address of the API server; default: the address that the kubeconfig has.",
+        ),
     ] = ""
     token: Annotated[
         str,
@@ -99,7 +106,7 @@ class ClusterSource:
         _option(
             "--certificate-authority",
             metavar="FILE",
-            help="Certificate authority of the API server, in PEM; default: that of the cluster.",
+            help="Certificate authority of the API server, in PEM; default: what the kubeconfig has.",
         ),
     ] = None
     insecure_skip_tls_verify: Annotated[
@@ -114,7 +121,7 @@ class ClusterSource:
         _option(
             "--tls-server-name",
             metavar="NAME",
-            help="Name in the API server's certificate; default: that of the cluster, with --server that of its address.",
+            help="Name in the API server's certificate; default: what the kubeconfig has, with --server the host of the address.",
         ),
     ] = ""
     client_certificate: Annotated[

@@ -25,7 +25,7 @@ def command(
             metavar="SECONDS",
             min=0,
             max=3600,
-            help="A running cluster with findings is read again after so long; 0: one reading counts.",
+            help="Read a running cluster with findings again after this time; 0: one reading counts.",
         ),
     ] = 5.0,
     binding_timeout: Annotated[
@@ -35,7 +35,7 @@ def command(
             metavar="SECONDS",
             min=1,
             max=86400,
-            help="After so long binding conditions are overdue; the service's scheduling.binding_timeout_seconds.",
+            help="Time after which binding conditions are overdue: the service's scheduling.binding_timeout_seconds.",
         ),
     ] = 600.0,
     extender_namespace: Annotated[

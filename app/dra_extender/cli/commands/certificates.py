@@ -40,7 +40,7 @@ def command(
         typer.Option(metavar="FILE", help="Default: $KUBECONFIG, else the pod's service account, else ~/.kube/config."),
     ] = None,
     context: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig; default: its current one.")
+        str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig; default: the current context.")
     ] = None,
 ) -> None:
     """Make or renew the certificates for the verbs, and keep them in Secrets.

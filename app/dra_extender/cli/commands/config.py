@@ -78,7 +78,9 @@ def scheduler(
     ] = None,
     server_name: Annotated[
         str | None,
-        typer.Option("--server-name", metavar="NAME", help="Name in the certificate, if it is not the one in the URL."),
+        typer.Option(
+            "--server-name", metavar="NAME", help="Name in the certificate, if it differs from the host in the URL."
+        ),
     ] = None,
     config: SettingsFile = None,
     output: Annotated[DocumentFormat, typer.Option("--output", "-o", help="Format.")] = DocumentFormat.YAML,

@@ -42,7 +42,7 @@ def command(
             metavar="NUMBER",
             min=0,
             max=100,
-            help="Pods that may be moved, beside those of the node to empty.",
+            help="Most pods to move, beside the pods of the node to empty.",
         ),
     ] = 8,
     priority: Annotated[
@@ -50,7 +50,7 @@ def command(
         typer.Option(
             "--max-priority",
             metavar="NUMBER",
-            help="Pods of a higher priority stay; default: that of the pod to fit, else all but those of the system.",
+            help="Pods of a higher priority stay; default: the priority of the pod to fit, else the system priorities.",
         ),
     ] = None,
     policy: PolicyFile = None,

@@ -65,11 +65,11 @@ def command(
     """Find mistakes in device classes, claims, claim templates, slices, taint rules, pods and what makes pods, and policy files.
 
     Fields are checked as the API server checks them, slices of a pool against each other, and CEL expressions beyond what
-    compiles.  In policies, it finds rules without effect, and together with ResourceSlices neighbours that disagree about each
-    other.  With --live, --snapshot or ResourceSlices in the files, it finds claims that no node there can ever serve, and with
-    --live or --snapshot names of claims, templates, PodGroups and extended resources that do not exist, and changes that the
-    API server refuses.  An error would be refused by the API server or fail on a device; a warning may not mean what its author
-    thinks.  The exit status is 1 if there is an error (with --strict, a warning, too).
+    compiles.  Policies are checked for rules without effect, and with ResourceSlices for neighbours that disagree about each
+    other.  With --live, --snapshot or ResourceSlices in the files, lint finds claims that no node there can ever serve.  With
+    --live or --snapshot it also finds names of claims, templates, PodGroups and extended resources that do not exist, and changes
+    that the API server refuses.  Errors are what the API server refuses or what fails on a device; warnings may not mean what
+    their author thinks.  The exit status is 1 if there is an error; with --strict also for a warning.
     """
     from dra_extender.cel.lint.findings import Severity
     from dra_extender.lint import formats

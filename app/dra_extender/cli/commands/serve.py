@@ -28,7 +28,7 @@ def command(
         typer.Option(metavar="FILE", help="Default: $KUBECONFIG, else the pod's service account, else ~/.kube/config."),
     ] = None,
     context: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig; default: its current one.")
+        str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig; default: the current context.")
     ] = None,
     host: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Address on which the verbs are served; default: 127.0.0.1.")

@@ -26,8 +26,8 @@ def command(
 ) -> None:
     """Write the objects of a cluster to a file, with the fields that scheduling decisions read and no others.
 
-    With --redact, names in the same order, drawn anew for each file, replace all names: answers about the file are those about the
-    cluster, with other names.  Values that a selector looks into stay, and are listed.
+    --redact replaces every name by a random name, drawn anew for each file, and keeps the order of the names.  So answers about
+    the file are the answers about the cluster, with other names.  Values that a selector looks into stay; the command lists them.
     """
     from random import SystemRandom
 

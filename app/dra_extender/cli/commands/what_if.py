@@ -40,7 +40,7 @@ def command(  # noqa: PLR0913, PLR0917 - its options
     ] = None,
     add_nodes: Annotated[
         list[str] | None,
-        typer.Option("--add-nodes", metavar="NODE=COUNT", help="Add so many copies of this node, with its slices."),
+        typer.Option("--add-nodes", metavar="NODE=COUNT", help="Add this number of copies of a node, with its slices."),
     ] = None,
     reserved: Annotated[
         list[str] | None,
