@@ -49,14 +49,17 @@ async def test_claims_are_written_but_nobody_is_bound_before_enough_came(world: 
     assert all(world.node_of(pod) for pod in "abc")
 
 
-async def test_a_gang_whose_members_are_all_replaced_meets_again(world: GangExtender) -> None:
-    """As a Job does that starts its pods anew in the same PodGroup."""
+@pytest.mark.parametrize("long_ago", [False, True])
+async def test_a_gang_whose_members_are_all_replaced_meets_again(world: GangExtender, *, long_ago: bool) -> None:
+    """As a Job does that starts its pods anew in the same PodGroup; `long_ago`: too many pods were deleted since."""
     await offered(world)
     await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
     for pod in "abc":
         world.delete(StoredKind.POD, pod)
     ClaimController(world.cluster.store).reconcile()
     world.sync()
+    if long_ago:
+        world.ledger.pods._deleted.clear()
     for pod in "def":
         world.member("g", pod, "half")
     assert await world.ask("def", "n1") == {"d": ["n1"], "e": ["n1"], "f": ["n1"]}

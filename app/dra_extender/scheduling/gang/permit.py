@@ -20,7 +20,7 @@ from dra_extender.scheduling.gang.members import existing_members, lacking_text,
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 
-_MAX_ADMITTED: Final = 10_000
+_MOST_GANGS: Final = 10_000
 _COUNT_SECONDS: Final = 2.0
 _MIN_COUNT_SECONDS: Final = 0.25
 """The longest and the shortest time between two counts of the members that exist."""
@@ -77,7 +77,8 @@ class Permit:
             _JUDGEMENT_SHARE, _JUDGEMENT_BURST_SECONDS, clock.monotonic(), debt=_JUDGEMENT_DEBT_SECONDS
         )
         self._waiting: dict[str, WaitingMembers] = {}
-        self._admitted: LruCache[str, set[str]] = LruCache(_MAX_ADMITTED)
+        # By PodGroup, the member that was bound last: the watch may not have delivered its node yet.
+        self._bound_last: LruCache[str, str] = LruCache(_MOST_GANGS)
 
     @asynccontextmanager
     async def wait(
@@ -131,12 +132,7 @@ class Permit:
                     )
                 await wait_for_any((waiting.changed, recheck), min(end - now, self._count_seconds))
             yield
-            # Bound: the others need not wait any more.
-            just_bound = self._admitted.get(uid, ())
-            self._admitted[uid] = {
-                pod.uid,
-                *(member_uid for member_uid in just_bound if not self._ledger.pods.is_resolved(member_uid)),
-            }
+            self._bound_last[uid] = pod.uid
         finally:
             waiting.ready.discard(pod.uid)
             waiting.members.discard(pod.uid)
@@ -214,12 +210,5 @@ class Permit:
 
     def is_admitted(self, group: PodGroup) -> bool:
         """Return whether a member is bound, so that the other members need not wait for each other."""
-        if self._ledger.pods.has_running_member(*group.metadata.key):
-            return True
-        just_bound = self._admitted.get(group.metadata.uid)
-        if just_bound is None:
-            return False
-        just_bound -= {uid for uid in just_bound if self._ledger.pods.is_resolved(uid)}
-        if not just_bound:
-            del self._admitted[group.metadata.uid]
-        return bool(just_bound)
+        pods, bound_last = self._ledger.pods, self._bound_last.get(group.metadata.uid, "")
+        return pods.has_running_member(*group.metadata.key) or pods.is_being_bound(bound_last)
