@@ -15,6 +15,7 @@ from dra_extender.config.scheduling_settings import SchedulingSettings
 from dra_extender.config.service_settings import ClusterSettings, LeaderElectionSettings, ServerSettings
 from dra_extender.config.settings import InvalidSettingsError, Settings
 from dra_extender.ledger.sinks import EventSink
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.service.leadership import Leadership
 from dra_extender.service.server import listen
@@ -24,6 +25,7 @@ from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.support.api.tls import NO_AUTHORITY
+from tests.support.scheduling.seam import Seam
 from tests.support.turns import until_async
 
 LOOPBACK = ServerSettings(host="127.0.0.1", port=0, stop_seconds=10)
@@ -52,6 +54,7 @@ class WatchedMemory(MemoryCluster):
         self.stopped = False
         self.pods = self.slow = SlowPods(self.store)
         self.slow.entered, self.slow.go = asyncio.Event(), asyncio.Event()
+        self.claims: Any = Seam(self.claims)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, feeds: Mapping[str, EventSink]) -> None:
@@ -160,6 +163,28 @@ async def test_once_the_caches_are_complete_the_verbs_are_answered() -> None:
     async with running() as site:
         await site.until_ready()
         assert await site.ready() == "[+]ping ok\n[+]service ok\n[+]memory ok\nreadyz check passed\n"
+        assert await site.post("filter", PASS_THROUGH) == {"NodeNames": ["a"]}
+
+
+async def test_a_service_is_not_ready_before_it_has_written_what_comes_before_the_first_decision() -> None:
+    """It takes the snapshot off a claim without allocation; the verbs are not answered meanwhile, and `/readyz` says so."""
+    async with running() as site:
+        metadata = {"name": "c", "namespace": "ns", "annotations": {SNAPSHOT_ANNOTATION: "{}"}}
+        site.cluster.store.create(StoredKind.CLAIM, {"metadata": metadata, "spec": {}})
+        begun, go = asyncio.Event(), asyncio.Event()
+
+        async def wait_to_go() -> None:
+            begun.set()
+            await go.wait()
+
+        site.cluster.claims.before("update", wait_to_go)
+        site.cluster.complete.set()
+        async with asyncio.timeout(120):
+            await begun.wait()
+        assert "[-]service failed: the extender is starting" in await site.ready()
+        assert "the extender is starting" in (await site.post("filter", PASS_THROUGH))["Error"]
+        go.set()
+        await site.until_ready()
         assert await site.post("filter", PASS_THROUGH) == {"NodeNames": ["a"]}
 
 

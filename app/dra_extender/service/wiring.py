@@ -197,7 +197,8 @@ def assemble(
 def _add_checks(service: Service, health: Health) -> None:
     """Let the parts of the service say on the pages of the probes how they are."""
     leadership, cluster, metrics = service.leadership, service.cluster, service.metrics
-    health.add_checks("service", lambda: {"service": service.phase})
+    # Without a leadership, what is written before the first decision keeps the gate closed after the phase has ended.
+    health.add_checks("service", lambda: {"service": service.phase or (None if leadership else service.gate.reason)})
     if leadership is not None:
         health.add_checks("leader", lambda: {"leader": None if service.phase else service.gate.reason})
         health.add_notes("leader", leadership.notes)
