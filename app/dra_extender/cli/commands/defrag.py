@@ -50,7 +50,7 @@ def command(
         typer.Option(
             "--max-priority",
             metavar="NUMBER",
-            help="Pods of a higher priority stay; default: the priority of the pod to fit, else the system priorities.",
+            help="Pods of a higher priority stay; default: the priority of the pod to fit, else 1999999999.",
         ),
     ] = None,
     policy: PolicyFile = None,

@@ -2,7 +2,7 @@
 
 Every pod counts once, when it fits on some node, and counts half after 2,000 others; a new process counts the pods that run.  A
 pod that fits nowhere is not expected: otherwise one namespace could displace all kinds by some that no node can serve.  The kinds
-and their prices are renewed after every eighth further pod, at the latest after 200 pods.
+and their prices are renewed when an eighth more pods have come, at the latest after 200 pods.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
