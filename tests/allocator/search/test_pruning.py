@@ -43,6 +43,7 @@ FEW = 1000
 @examples(200)
 @given(slices=nodes, wanted=st.lists(claims, min_size=1, max_size=3), usage=usages)
 def test_pruning_never_changes_an_answer(slices: list[Any], wanted: list[Any], usage: list[Any]) -> None:
+    """Unless the search without it ends at its limit of steps, and has no answer."""
     demand, pools = demand_of(*wanted), pools_of(slices)
     with patch(THRESHOLD, 10**9):
         plain = allocate(demand, NODE, pools, Held(*usage))
@@ -51,7 +52,7 @@ def test_pruning_never_changes_an_answer(slices: list[Any], wanted: list[Any], u
     if isinstance(plain, Placement):
         assert isinstance(pruned, Placement)
         assert pruned.claims == plain.claims
-    else:
+    elif not plain.at_step_limit:
         assert reasons(pruned).verdict == plain.verdict
     assert pruned.steps <= plain.steps
 
