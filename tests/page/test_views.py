@@ -344,6 +344,26 @@ async def test_map_in_groups_by_label_has_the_nodes_without_it_too(open_page: Op
     assert "label:kubernetes.io/hostname" not in options
 
 
+async def test_map_in_groups_by_class_has_a_device_in_each_of_its_classes_and_counts_it_once(
+    open_page: Open, made: MadeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.gpus("n2", device("nic-0"), device("nic-1"), driver="nic.example.com")
+    made.add(device_class("any", "true"))
+    client = open_page(made)
+    page = await shown(client, "map?group=class")
+    gpus = ["n1 mig-0", "n1 mig-1", "n2 gpu-0"]
+    assert [square.partition(":")[0] for square in squares(page)] == [*gpus, "n2 nic-0", "n2 nic-1", *gpus]
+    assert "any 3 of 5 devices usable" in page.text
+    assert "gpu 1 of 3 devices usable" in page.text
+    assert "3 usable" in page.text
+    assert "no group" not in page.text
+    monkeypatch.setattr("dra_extender.page.map_view._MOST_CLASSES", 1)
+    made.objects["deviceclasses"][-1]["spec"] = device_class("any", 'device.driver == "nic.example.com"')["spec"]
+    page = await shown(open_page(made), "map?group=class")
+    assert "of other classes, or of none 2 of 2 devices usable" in page.text
+    assert "1 class has no group." in page.text
+
+
 async def test_map_can_be_sorted_by_what_is_free_and_shows_one_state_alone(open_page: Open, made: MadeCluster) -> None:
     made.nodes("n10")
     made.gpus("n10", device("gpu-0"), device("gpu-1"))
@@ -626,7 +646,17 @@ def flooded() -> MadeCluster:
 
 
 @pytest.mark.parametrize(
-    "view", ["overview", "pending", "map", "map?class=gpu&group=driver", "node?name=n1", "waiting", "health"]
+    "view",
+    [
+        "overview",
+        "pending",
+        "map",
+        "map?class=gpu&group=driver",
+        "map?group=class",
+        "node?name=n1",
+        "waiting",
+        "health",
+    ],
 )
 async def test_view_of_a_flooded_cluster_is_bounded(open_page: Open, flooded: MadeCluster, view: str) -> None:
     response = await open_page(flooded).get(view)

@@ -1,7 +1,7 @@
 """How each device of a cluster stands, by pool, driver and device class."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -138,6 +138,19 @@ def narrowed(states: PoolStates, devices: Collection[DeviceId]) -> PoolStates:
         (device, state) for device, state in states.devices if (pool.driver, pool.pool, device.name) in devices
     ]
     return states._replace(devices=devices_shown, counts=Counter(state for _, state in devices_shown))
+
+
+def by_class(states: PoolStates, classes: Mapping[str, Collection[DeviceId]]) -> Iterator[tuple[str, PoolStates]]:
+    """Yield the pool with only the devices of each class that has some, and with those of no class under an empty name."""
+    pool_id = states.pool.driver, states.pool.pool
+    left = {(*pool_id, device.name) for device, _ in states.devices}
+    for name, devices in classes.items():
+        of_class = narrowed(states, devices)
+        if of_class.devices:
+            left.difference_update(devices)
+            yield name, of_class
+    if left:
+        yield "", narrowed(states, left)
 
 
 MOST_DEVICES: Final = 1000

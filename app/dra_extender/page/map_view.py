@@ -3,11 +3,12 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from dra_extender.model.node import Node
-from dra_extender.page.devices_view import DeviceState, PoolStates, device_text, narrowed
+from dra_extender.page.devices_view import DeviceState, PoolStates, by_class, device_text, narrowed
 from dra_extender.page.rendering import ListPart, Query, QueryError, choice, number, part_of
 from dra_extender.page.states import Reports
 
@@ -31,6 +32,7 @@ NODES: Final = "nodes"
 NAME: Final = "name"
 FREE: Final = "free"
 BY_DRIVER: Final = "driver"
+BY_CLASS: Final = "class"
 BY_LABEL: Final = "label:"
 
 _NUMBERED: Final = re.compile(r"([^0-9]*)([0-9]{0,18})")
@@ -39,6 +41,8 @@ _MOST_VALUES: Final = 64
 """Values of a label by which nodes can be grouped."""
 _MOST_KEYS: Final = 50
 """Labels that are offered for grouping."""
+_MOST_CLASSES: Final = 20
+"""Classes that are groups, those with most devices."""
 
 
 class Square(NamedTuple):
@@ -97,7 +101,10 @@ class MapChoices(NamedTuple):
 
 
 class DeviceMap(NamedTuple):
-    """One page of the map.  `counts` has the devices of all pages by state, `scale` what a square is."""
+    """One page of the map.  `counts` has the devices of all pages by state, `scale` what a square is.
+
+    A device is in the group of each of its classes, and counts once in `counts`.  `more_classes` have no group.
+    """
 
     choices: MapChoices
     scale: str
@@ -105,6 +112,7 @@ class DeviceMap(NamedTuple):
     groups: Sequence[CellGroup]
     part: ListPart
     labels: Sequence[str]
+    more_classes: int
 
     @property
     def has_room(self) -> bool:
@@ -139,18 +147,21 @@ def device_map(reports: Reports, query: Query) -> DeviceMap:
         query.get("driver", ""),
         choice(query, "class", ("", *reports.view.ledger.classes)),
         query.get("nodes", ""),
-        choice(query, "group", ("", BY_DRIVER, *(BY_LABEL + label for label in labels))),
+        choice(query, "group", ("", BY_DRIVER, BY_CLASS, *(BY_LABEL + label for label in labels))),
         states.get(choice(query, "state", ("", *states))),
         choice(query, "sort", ("", NAME, FREE)) or NAME,
         choice(query, "scale", ("", DEVICES, NODES)),
     )
-    entries = _entries(reports, choices)
+    pools = _chosen_pools(reports, choices)
     counts: Counter[DeviceState] = Counter()
-    for entry in entries:
-        counts.update(entry.counts)
+    for pool_states in pools:
+        counts.update(pool_states.counts)
+    entries = _entries(reports, pools, choices)
     scale = choices.scale or (DEVICES if counts.total() <= _MOST_TOGETHER else NODES)
     part = part_of(len(entries), DEVICE_CELLS if scale == DEVICES else NODE_CELLS, number(query, "page"))
-    return DeviceMap(choices, scale, counts, _groups(reports, entries, part, choices, scale), part, labels)
+    more_classes = _ungrouped_classes(reports) if choices.group == BY_CLASS else 0
+    groups = _groups(reports, entries, part, choices, scale)
+    return DeviceMap(choices, scale, counts, groups, part, labels, more_classes)
 
 
 def group_labels(nodes: Iterable[Node]) -> Sequence[str]:
@@ -165,13 +176,12 @@ def group_labels(nodes: Iterable[Node]) -> Sequence[str]:
     return sorted(set(offered) - {_HOSTNAME})[:_MOST_KEYS]
 
 
-def _entries(reports: Reports, choices: MapChoices) -> Sequence[_Entry]:
-    """Return the pools that are asked for by group and node, in order.
+def _chosen_pools(reports: Reports, choices: MapChoices) -> Sequence[PoolStates]:
+    """Return the pools that are asked for, with the devices that are asked for.
 
     Raises:
         QueryError: it is not known which devices the class means.
     """
-    group_of = _grouping(reports, choices.group)
     pools: Iterable[PoolStates] = reports.pools
     if choices.device_class:
         meant = reports.class_devices.of_class(choices.device_class)
@@ -182,11 +192,21 @@ def _entries(reports: Reports, choices: MapChoices) -> Sequence[_Entry]:
             for pool_states in (narrowed(pool_states, meant) for pool_states in pools)
             if pool_states.devices
         )
+    return [
+        pool_states
+        for pool_states in pools
+        if choices.driver in ("", pool_states.pool.driver) and choices.nodes in pool_states.pool.node
+    ]
+
+
+def _entries(reports: Reports, pools: Iterable[PoolStates], choices: MapChoices) -> Sequence[_Entry]:
+    """Return pools by group and node, in order."""
+    in_groups = _grouping(reports, choices.group)
     pools_by_place: defaultdict[tuple[str, str, str], list[PoolStates]] = defaultdict(list)
     for pool_states in pools:
         pool = pool_states.pool
-        if choices.driver in ("", pool.driver) and choices.nodes in pool.node:
-            pools_by_place[group_of(pool_states), pool.node, "" if pool.node else pool.pool].append(pool_states)
+        for group, states_in_group in in_groups(pool_states):
+            pools_by_place[group, pool.node, "" if pool.node else pool.pool].append(states_in_group)
     entries = [
         _Entry(group, node, node or pool, pools, sum((Counter(pool_states.counts) for pool_states in pools), Counter()))
         for (group, node, pool), pools in pools_by_place.items()
@@ -197,14 +217,27 @@ def _entries(reports: Reports, choices: MapChoices) -> Sequence[_Entry]:
     return sorted(entries, key=lambda entry: natural(entry.group))
 
 
-def _grouping(reports: Reports, group: str) -> Callable[[PoolStates], str]:
+def _grouping(reports: Reports, group: str) -> Callable[[PoolStates], Iterable[tuple[str, PoolStates]]]:
+    """Return what tells the groups of a pool, each with the devices that are in it."""
+    if group == BY_CLASS:
+        largest = sorted(reports.classes, key=lambda total: -total.devices)[:_MOST_CLASSES]
+        classes = {total.name: reports.class_devices.of_class(total.name) or frozenset() for total in largest}
+        return partial(by_class, classes=classes)
     if group == BY_DRIVER:
-        return lambda pool_states: pool_states.pool.driver
+        return lambda pool_states: [(pool_states.pool.driver, pool_states)]
     nodes, key = reports.view.ledger.nodes, group.removeprefix(BY_LABEL)
     if not group:
-        return lambda _: ""
-    return lambda pool_states: (
-        nodes[pool_states.pool.node].labels.get(key, "") if pool_states.pool.node in nodes else ""
+        return lambda pool_states: [("", pool_states)]
+    return lambda pool_states: [
+        (nodes[pool_states.pool.node].labels.get(key, "") if pool_states.pool.node in nodes else "", pool_states)
+    ]
+
+
+def _ungrouped_classes(reports: Reports) -> int:
+    """Return how many classes may mean devices and are no groups: there are too many, or their devices are not known."""
+    classes = reports.view.ledger.classes
+    return max(0, len(reports.classes) - _MOST_CLASSES) + sum(
+        reports.class_devices.of_class(name) is None for name in classes
     )
 
 
