@@ -120,3 +120,27 @@ def test_an_alternative_on_which_no_constraint_is_may_be_taken_after_an_equal_on
     other = "    - {name: q, exactly: {deviceClassName: gpu}}\n"
     text = CLAIM.format(first="count: 1", second="count: 1") + other + constraint
     assert not [found for found in lint(text).findings if found.code == "same-alternative"]
+
+
+SELECTOR = "{{cel: {{expression: 'device.attributes[\"e.com\"].{} == 1'}}}}"
+A, B = SELECTOR.format("a"), SELECTOR.format("b")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "asks"),
+    [
+        (f"selectors: [{A}, {B}]", f"selectors: [{B}, {A}]", "the same as the earlier alternative large"),
+        (f"selectors: [{A}]", f"selectors: [{A}, {B}]", "all of the earlier alternative large and more"),
+        ("count: 1", f"count: 2, selectors: [{A}]", "all of the earlier alternative large and more"),
+        ("count: 2", f"count: 1, selectors: [{A}]", ""),
+        (f"selectors: [{A}]", f"selectors: [{B}]", ""),
+        (f"selectors: [{A}, {B}]", f"selectors: [{A}]", ""),
+        ("allocationMode: All", f"allocationMode: All, selectors: [{A}]", ""),
+        ("allocationMode: All", "allocationMode: All", "the same as the earlier alternative large"),
+    ],
+)
+def test_an_alternative_that_an_earlier_one_contains_is_never_taken(first: str, second: str, asks: str) -> None:
+    found = [
+        each.message for each in lint(CLAIM.format(first=first, second=second)).findings if "never" in each.message
+    ]
+    assert found == ([f"this alternative asks for {asks}: it is never taken"] if asks else [])

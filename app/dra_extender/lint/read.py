@@ -10,6 +10,7 @@ import yaml
 
 from dra_extender.allocator.demand.alignment import DOMAIN, PreferencesError, read_preferences
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
+from dra_extender.lint.alternatives import Alternative
 from dra_extender.lint.codes import ManifestCode
 from dra_extender.manifests.check import V1BETA1_KINDS, schema_problems, wrong_fields
 from dra_extender.manifests.documents import (
@@ -274,25 +275,16 @@ class _Reader:
             if str(value_at(request, ("name",))) in constrained:
                 # What a constraint asks only of one alternative, another may satisfy.
                 continue
-            path = (*requests, index, "firstAvailable")
-            fewest: dict[bytes, tuple[int, str]] = {}
-            for number, alternative in enumerate(list_at(self._item, path)):
-                if not isinstance(alternative, dict):
+            path, earlier = (*requests, index, "firstAvailable"), list[Alternative]()
+            for number, body in enumerate(list_at(self._item, path)):
+                alternative = Alternative.read(body)
+                if alternative is None:
                     continue
-                body = {"allocationMode": "ExactCount", **alternative, "name": "", "count": 0}
-                key, name = msgspec.json.encode(body, order="deterministic"), str(alternative.get("name"))
-                count = alternative.get("count", 1)
-                if not isinstance(count, int):
-                    continue
-                earlier_count, earlier = fewest.setdefault(key, (count, name))
-                if earlier == name:
-                    continue
-                if count < earlier_count:
-                    fewest[key] = count, name
-                    continue
-                asks = "the same as" if count == earlier_count else f"more than the {earlier_count} of"
-                text = f"this alternative asks for {asks} the earlier alternative {earlier}: it is never taken"
-                yield self._finding((*path, number), warning(ManifestCode.SAME_ALTERNATIVE, 0, text))
+                asks = next(filter(None, (alternative.asks_for_no_less_than(other) for other in earlier)), "")
+                if asks:
+                    text = f"this alternative asks for {asks}: it is never taken"
+                    yield self._finding((*path, number), warning(ManifestCode.SAME_ALTERNATIVE, 0, text))
+                earlier.append(alternative)
 
     def _annotations(self) -> dict[str, Any]:
         annotations = value_at(self._item, ANNOTATIONS)
