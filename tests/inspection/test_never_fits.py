@@ -76,8 +76,8 @@ def test_nothing_is_said_of_claims_that_wait_for_devices_that_are_held_or_cannot
         ),
         pytest.param(
             exactly("deviceClassName: gppu"),
-            "request r: device class does not exist: device class gppu; there are gpu",
-            "create DeviceClass gppu",
+            "request r: device class does not exist: device class gppu; nearest name gpu",
+            "use the DeviceClass gpu",
             id="class",
         ),
         pytest.param(
@@ -90,7 +90,7 @@ def test_nothing_is_said_of_claims_that_wait_for_devices_that_are_held_or_cannot
         pytest.param(
             selected('device.driver == "gppu.example.com"'),
             'request r: no device matches the selectors; device.driver is "gpu.example.com", wanted "gppu.example.com"',
-            "",
+            "ask for gpu.example.com instead of gppu.example.com",
             id="driver",
         ),
         pytest.param(
@@ -215,6 +215,39 @@ def test_claims_of_one_pod_that_fit_each_by_itself_and_no_node_together() -> Non
         placed.object
         for placed in never_fits(cluster().cluster(), read_files([("c.yaml", hopeless + pod_with("a", "b"))]))
     ] == ["ResourceClaim b"]
+
+
+def class_of(expression: str) -> str:
+    return (
+        "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: g2}\n"
+        f"spec: {{selectors: [{{cel: {{expression: '{expression}'}}}}]}}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason", "advice"),
+    [
+        (
+            'device.driver == "gpu.exxample.com"',
+            "no device of driver gpu.exxample.com; nearest name gpu.example.com",
+            "have DeviceClass g2 ask for gpu.example.com instead of gpu.exxample.com",
+        ),
+        (f'{ATTRIBUTES}.model == "H100"', f'no device matches the selectors; {ATTRIBUTES}.model is "A100", wanted', ""),
+        (f"has({ATTRIBUTES}.modle)", 'has no attribute "modle" of domain "gpu.example.com"; did you mean model?', ""),
+    ],
+)
+def test_class_of_no_device_is_found_without_a_claim(expression: str, reason: str, advice: str) -> None:
+    [(message, suggestion)] = found(class_of(expression))
+    assert message.startswith("a claim for one device of this class ")
+    assert reason in message
+    assert suggestion.startswith(advice)
+
+
+def test_class_of_which_there_is_a_device_or_for_which_a_claim_asks_is_no_finding_of_its_own() -> None:
+    assert found(class_of(f'{ATTRIBUTES}.model == "A100"')) == []
+    asking = class_of('device.driver == "nobody.example.com"') + "---\n" + exactly("deviceClassName: g2")
+    [(message, _)] = found(asking)
+    assert message.startswith("request r: no device of driver nobody.example.com")
 
 
 def test_what_is_not_asked_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

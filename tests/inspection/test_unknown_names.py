@@ -219,6 +219,40 @@ def test_taint_rule_for_a_driver_of_no_slice_is_found(text: str, asks: bool, exp
     assert all(expected in finding and "taints nothing" in finding for finding in findings)
 
 
+SELECTED = SLICE.replace("devices: []", "devices: [{name: gpu-0}]")
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("driver: gpu.example.com, pool: n1, device: gpu-0", ""),
+        ("driver: gpu.example.com, device: gpu-0", ""),
+        ("pool: n1", ""),
+        (
+            "driver: gpu.example.com, pool: n2, device: gpu-0",
+            "pool: no ResourceSlice in {} is of pool n2 of driver gpu.",
+        ),
+        ("pool: n2", "pool: no ResourceSlice in {} is of pool n2, and the rule taints nothing; there are n1"),
+        (
+            "driver: gpu.example.com, pool: n1, device: gpu-1",
+            "device: no ResourceSlice of driver gpu.example.com of pool n1 in {} has device gpu-1, and the rule taints",
+        ),
+        (
+            "device: gpu-1",
+            "device: no ResourceSlice in {} has device gpu-1, and the rule taints nothing; there are gpu-0",
+        ),
+        ("driver: nic.example.com, pool: n9, device: gpu-9", "driver: no ResourceSlice in {} is of driver nic"),
+        ("driver: gpu.example.com, pool: {a: b}, device: [c]", ""),
+    ],
+)
+def test_taint_rule_for_a_pool_or_device_of_no_slice_is_found(selector: str, expected: str) -> None:
+    text = taint_rule("gpu.example.com").replace("driver: gpu.example.com", selector) + SELECTED
+    findings = found(text)
+    assert len(findings) == bool(expected)
+    assert all(f"spec.deviceSelector.{expected.format('a test or these files')}" in finding for finding in findings)
+    assert found(text, asks=False) == []
+
+
 def configured(kind: str, driver: str) -> str:
     config = f"config: [{{opaque: {{driver: {driver}, parameters: {{}}}}}}]"
     devices = f"devices: {{{config}}}"

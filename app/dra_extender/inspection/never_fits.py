@@ -1,4 +1,4 @@
-"""What claims in files ask for and no node of a cluster could give, even if nobody held a device."""
+"""What claims in files ask for, and classes mean, and no node of a cluster could give, even if nobody held a device."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +17,7 @@ from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, genera
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.lint.codes import ManifestCode
 from dra_extender.lint.read import LintFile, PlacedFinding, as_v1, placed, value_at
+from dra_extender.manifests.api_defaults import bodies, fill_in
 from dra_extender.manifests.documents import FieldPath, YamlDocument
 from dra_extender.manifests.problems import path_text
 from dra_extender.model.metadata import Moment
@@ -30,8 +31,9 @@ _REQUESTS: Final[dict[str, FieldPath]] = {
 }
 _FIRST_AVAILABLE: Final = "firstAvailable"
 _ENTRIES: Final[FieldPath] = ("spec", "resourceClaims")
-_WHOLE, _ALTERNATIVE, _TOGETHER = (
+_WHOLE, _OF_CLASS, _ALTERNATIVE, _TOGETHER = (
     "fits",
+    "a claim for one device of this class fits",
     "this alternative fits",
     "each claim of this pod fits by itself, but together they fit",
 )
@@ -58,8 +60,8 @@ class _Written(NamedTuple):
 class _Question(NamedTuple):
     """Claims and templates that one pod asks for, and the field of the object that they come from.
 
-    A question is about a claim as a whole, about a claim with one alternative in the place of a request, or about all claims of a
-    pod together.
+    A question is about a claim as a whole, about a claim with one alternative in the place of a request, about all claims of a
+    pod together, or about a claim for one device of a class.
     """
 
     subject: _Written
@@ -75,7 +77,8 @@ def never_fits(
 ) -> Iterator[PlacedFinding]:
     """Yield a warning for each claim and claim template that fits no node, and for each alternative that does so by itself.
 
-    Also yield a warning for each pod whose claims fit each by itself, but no node together.
+    Also yield a warning for each pod whose claims fit each by itself, but no node together, and for each class that no claim of
+    the files asks for and no device is of.
 
     Args:
         objects: The cluster; None: the devices of the ResourceSlices in the files, where there are any.
@@ -124,7 +127,13 @@ def _never_fits(
             if name and copy.store.peek(Key(StoredKind.NODE, "", name)) is None:
                 copy.put(StoredKind.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {}})
     claims = {(entry.written.kind, entry.written.key): entry for entry in written if entry.written.kind in _REQUESTS}
-    questions = [question for entry in asking for question in _of_claim(entry)]
+    asked_for = {name for claim in claims.values() for name in _classes_of(claim.written)}
+    questions = [
+        _of_class(entry)
+        for entry in asking
+        if entry.written.kind == StoredKind.CLASS and entry.written.key[1] not in asked_for
+    ]
+    questions += [question for entry in asking for question in _of_claim(entry)]
     questions += [question for entry in asking for question in _of_pod(entry, claims)]
     for number, question in enumerate(questions[:_MOST_QUESTIONS]):
         _ask(copy, f"lint-{number}", question)
@@ -139,6 +148,21 @@ def _never_fits(
     if len(questions) > _MOST_QUESTIONS:
         message = f"not asked whether it fits a node: at most {_MOST_QUESTIONS} claims, alternatives and pods are asked"
         yield _placed(questions[_MOST_QUESTIONS], message, "fewer files at a time")
+
+
+def _classes_of(claim: WrittenObject) -> Iterator[str]:
+    """Yield the classes that the requests of a claim or claim template name."""
+    for body in bodies(value_at(claim.item, _REQUESTS[claim.kind][:-2])):
+        yield str(body.get("deviceClassName"))
+
+
+def _of_class(device_class: _Written) -> _Question:
+    """Return the question about a claim for one device of a class."""
+    _, name = device_class.written.key
+    claim: Json = {"apiVersion": "resource.k8s.io/v1", "kind": StoredKind.CLAIM.singular, "metadata": {"name": name}}
+    claim["spec"] = {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": name}}]}}
+    fill_in(StoredKind.CLAIM, claim)
+    return _Question(device_class, _OF_CLASS, (), ((StoredKind.CLAIM, claim),), (device_class.place,))
 
 
 def _of_claim(claim: _Written) -> Iterator[_Question]:
@@ -214,7 +238,8 @@ def _finding(view: ClusterView, pod_name: str, question: _Question) -> PlacedFin
         details.append(closest.nearest.detail)
     if closest.count is not None:
         details.append(f"at most {closest.count.available} of {closest.count.wanted} devices, on {closest.count.node}")
-    reason = (f"request {branch.request}: " if branch.request else "") + "; ".join(details)
+    names_request = branch.request and question.what != _OF_CLASS
+    reason = (f"request {branch.request}: " if names_request else "") + "; ".join(details)
     message = f"{question.what} no node of {view.origin.source}, even if nobody held a device: {reason}"
     return _placed(question, message, steps[0].change.text if steps else "")
 

@@ -54,6 +54,8 @@ _FIXED: Final[Mapping[StoredKind, Sequence[FieldPath]]] = {
     StoredKind.POD: (("spec", "resourceClaims"), ("spec", "schedulingGroup")),
 }
 """Fields that no update may change."""
+_SELECTOR: Final = ("spec", "deviceSelector")
+_TAINTS_NOTHING: Final = "the rule taints nothing"
 _MOST_COMPARED: Final = 200_000
 """Pairs of names that are compared in all to find what was meant."""
 
@@ -104,22 +106,31 @@ class _ExistingObjects:
             if entry.kind in KIND_OF
         }
         self._by_key = self.stored | own
-        drivers = {
-            str(value_at(entry.item, ("spec", "driver")))
-            for entry in written
-            if entry.kind == StoredKind.SLICE.singular
-        }
+        self._slices = [entry.item for entry in written if entry.kind == StoredKind.SLICE.singular]
         asks = any(entry.kind == StoredKind.TAINT_RULE.singular or _configured(entry) for entry in written)
         for data in objects.of_kind(StoredKind.SLICE.value) if objects is not None and asks else ():
             with suppress(ModelError):
-                drivers.add(str(value_at(decode_object("ResourceSlice", data), ("spec", "driver"))))
-        self.drivers = _Names(drivers, StoredKind.SLICE in self._complete)
+                self._slices.append(decode_object("ResourceSlice", data))
         self._names: dict[tuple[StoredKind, str], set[str]] = {}
         for key in self._by_key:
             self._names.setdefault((key.kind, key.namespace), set()).add(key.name)
         self._nodes = () if objects is None else objects.of_kind(StoredKind.NODE.value)
         self._written_nodes = [entry.item for entry in written if entry.kind == StoredKind.NODE.singular]
         self._compared = 0
+
+    @cached_property
+    def published(self) -> Mapping[str, Mapping[str, Collection[str]]]:
+        """The names of devices by driver and pool."""
+        devices: dict[str, dict[str, set[str]]] = {}
+        for item in self._slices:
+            driver, pool = (str(value_at(item, ("spec", *path))) for path in (("driver",), ("pool", "name")))
+            names = (str(value_at(device, ("name",))) for device in list_at(item, ("spec", "devices")))
+            devices.setdefault(driver, {}).setdefault(pool, set()).update(names)
+        return devices
+
+    def of_slices(self, names: Collection[str]) -> _Names:
+        """Return names in slices, which are all if all slices are known."""
+        return _Names(names, StoredKind.SLICE in self._complete)
 
     @cached_property
     def resources(self) -> _Names:
@@ -180,7 +191,7 @@ def unknown_names(
             for index, _ in enumerate(list_at(entry.item, ("spec", "podGroupTemplates"))):
                 yield from _unknown_in(entry, ("spec", "podGroupTemplates", index), existing, pods=False)
         elif entry.kind == StoredKind.TAINT_RULE.singular:
-            yield from _unknown_driver(entry, ("spec", "deviceSelector", "driver"), "the rule taints nothing", existing)
+            yield from _unselected(entry, existing)
         # With a cluster, such a claim is found because no node can ever serve it.
         for field in _classes_asked_for(entry) if objects is None else ():
             name = value_at(entry.item, field)
@@ -219,7 +230,31 @@ def _unknown_driver(
     name = value_at(written.item, field)
     if isinstance(name, str) and name != DOMAIN:
         message = f"no ResourceSlice in {existing.source} is of driver {name}, and {consequence}"
-        yield from _missing(written, field, name, existing.drivers, message, existing)
+        yield from _missing(written, field, name, existing.of_slices(existing.published), message, existing)
+
+
+def _unselected(rule: _Written, existing: _ExistingObjects) -> Iterator[PlacedFinding]:
+    """Yield a finding if no device has the driver, the pool, or the name that a DeviceTaintRule selects."""
+    values = (value_at(rule.item, (*_SELECTOR, name)) for name in ("driver", "pool", "device"))
+    driver, pool, device = (value if isinstance(value, str) else "" for value in values)
+    if driver and driver not in existing.published:
+        yield from _unknown_driver(rule, (*_SELECTOR, "driver"), _TAINTS_NOTHING, existing)
+        return
+    pools: dict[str, set[str]] = {}
+    for pools_of_driver in (existing.published.get(driver, {}),) if driver else existing.published.values():
+        for name, devices in pools_of_driver.items():
+            pools.setdefault(name, set()).update(devices)
+    of_driver = f" of driver {driver}" if driver else ""
+    if pool and pool not in pools:
+        message = f"no ResourceSlice in {existing.source} is of pool {pool}{of_driver}, and {_TAINTS_NOTHING}"
+        yield from _missing(rule, (*_SELECTOR, "pool"), pool, existing.of_slices(pools), message, existing)
+    elif device:
+        names = set().union(*([pools[pool]] if pool else pools.values()))
+        of_pool = f" of pool {pool}" if pool else ""
+        message = (
+            f"no ResourceSlice{of_driver}{of_pool} in {existing.source} has device {device}, and {_TAINTS_NOTHING}"
+        )
+        yield from _missing(rule, (*_SELECTOR, "device"), device, existing.of_slices(names), message, existing)
 
 
 def _key(kind: StoredKind, namespace: str, item: Json) -> Key:
