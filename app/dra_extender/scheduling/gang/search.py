@@ -255,8 +255,8 @@ class GangSearch:
         self.unplaceable: list[GangMember] = []
         self.limited = False
         self._allowed: dict[tuple[Hashable, int], bool] = {}
-        self._symmetry_classes: dict[int, Hashable | None] = {}
-        self._classes: dict[int, Hashable] = {}
+        # By node: what is equal for nodes that are equivalent to every member; None for a node without an equivalent.
+        self._classes: dict[int, tuple[Hashable, Sequence[bool]] | None] = {}
         self._comparable = len(self._kinds) * len(nodes) <= _MOST_COMPARED
 
     def solve(self, needed: int) -> Pausable[Mapping[str, Assignment] | None]:
@@ -293,7 +293,10 @@ class GangSearch:
                 if self._oracle.pause_due():
                     yield
                 if self._is_allowed(members[-1], index):
-                    symmetry_class = self._symmetry_class(index)
+                    if index not in self._classes:
+                        yield from self._classify(index)
+                    node_class = self._classes[index]
+                    symmetry_class = None if node_class is None else node_class[0]
                     capacity = yield from self._oracle.capacity(members, self._nodes[index], symmetry_class)
                     # Nothing is known of a kind if one capacity is not.
                     beyond = 0 if capacity is None else max(beyond - capacity, 0)
@@ -366,14 +369,11 @@ class GangSearch:
             if not self._is_allowed(member, index) or self._partial.is_full(member, self._nodes[index]):
                 continue
             if self._comparable and index not in self._classes:
-                # What `_class_of` asks may take 0.1 ms for each of many kinds.
-                for other in self._kinds.values():
-                    if self._oracle.pause_due():
-                        yield _PAUSE
-                    self._is_allowed(other, index)
-            symmetry_class = self._class_of(index)
-            if symmetry_class is not None:
-                state = symmetry_class, self._partial.state_of(self._nodes[index])
+                for _ in self._classify(index):
+                    yield _PAUSE
+            node_class = self._classes.get(index)
+            if node_class is not None:
+                state = node_class, self._partial.state_of(self._nodes[index])
                 if state in states:
                     continue
                 states.add(state)
@@ -392,26 +392,16 @@ class GangSearch:
             is_allowed = self._allowed[key] = self._oracle.allowed(member, self._nodes[index])
         return is_allowed
 
-    def _symmetry_class(self, index: int) -> Hashable | None:
-        if index not in self._symmetry_classes:
-            self._symmetry_classes[index] = self._oracle.symmetry_class(self._nodes[index])
-        return self._symmetry_classes[index]
-
-    def _class_of(self, index: int) -> Hashable | None:
-        """Return a value that is equal for nodes that are equivalent to every member; None for one that has no equivalent."""
-        if not self._comparable:
-            return None
-        try:
-            return self._classes[index]
-        except KeyError:
-            symmetry_class = self._symmetry_class(index)
-            if symmetry_class is not None:
-                symmetry_class = (
-                    symmetry_class,
-                    tuple(self._is_allowed(member, index) for member in self._kinds.values()),
-                )
-            self._classes[index] = symmetry_class
-            return symmetry_class
+    def _classify(self, index: int) -> Pausable[None]:
+        """Find the class of a node: its symmetry class, and the kinds of members that may go there."""
+        symmetry_class = self._oracle.symmetry_class(self._nodes[index])
+        allowed = []
+        for member in self._kinds.values() if symmetry_class is not None else ():
+            # A question may take 0.1 ms, and there may be many kinds.
+            if self._oracle.pause_due():
+                yield
+            allowed.append(self._is_allowed(member, index))
+        self._classes[index] = None if symmetry_class is None else (symmetry_class, tuple(allowed))
 
     def _state(self, position: int, spare: int) -> Hashable:
         """Return a value that is equal where the members from this position on have the same choices, by symmetry class.
@@ -423,8 +413,8 @@ class GangSearch:
             return position, spare, frozenset(states.items())
         assignments: Counter[Hashable] = Counter()
         for name, state in states.items():
-            symmetry_class = self._class_of(self._index[name])
-            assignments[name if symmetry_class is None else symmetry_class, state] += 1
+            node_class = self._classes.get(self._index[name])
+            assignments[name if node_class is None else node_class, state] += 1
         return position, spare, frozenset(assignments.items())
 
     def _is_out_of_time(self) -> bool:
