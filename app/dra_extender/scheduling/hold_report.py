@@ -86,7 +86,7 @@ class HoldReporter:
     """Makes reports from the memory of the service."""
 
     ledger: Ledger
-    plans: Mapping[tuple[str, str], GangPlan]
+    plans: Mapping[str, GangPlan]
     permit: Permit
     clock: Clock
     binding_timeout: float
@@ -132,14 +132,14 @@ class HoldReporter:
 
     def _reported_plans(self) -> Iterator[ReportedPlan]:
         members_left = MOST_MEMBERS
-        for (namespace, name), plan in islice(self.plans.items(), MOST_MEMBERS):
+        for group_uid, plan in islice(self.plans.items(), MOST_MEMBERS):
             members_left -= len(plan.assignments)
             if members_left < 0:
                 return
-            group = self.ledger.pod_groups.get(namespace, name)
-            waiting = self.permit.waiting_gang(plan.group_uid)
+            group = self.ledger.pod_groups.get(*plan.group)
+            waiting = self.permit.waiting_gang(group_uid)
             yield ReportedPlan(
-                pod_group=f"{namespace}/{name}",
+                pod_group="/".join(plan.group),
                 phase=plan.phase,
                 needed=0 if group is None else group.min_count or 0,
                 waiting=0 if waiting is None else len(waiting.members),

@@ -107,3 +107,13 @@ async def test_a_deleted_member_leaves_too_few_also_if_the_plan_without_it_pause
     world.delete(StoredKind.POD, "c")
     assert await world.ask("b", "n1", "n2", "n3") == {"b": []}
     assert "PodGroup g: 2 more members needed, 1 can be placed" in world.messages("b")[0]
+
+
+async def test_the_plan_of_a_group_ends_with_the_first_plan_of_the_one_that_replaces_it(world: GangExtender) -> None:
+    world.cards("n1", 2)
+    world.gang("g", 2, "whole", "ab")
+    assert await world.ask("a", "n1") == {"a": ["n1"]}
+    world.gang("g", 2, uid="another")
+    assert await world.ask("a", "n1") == {"a": ["n1"]}
+    (plan,) = world.extender.hold_reporter.report(leads=True).plans
+    assert {member.pod for member in plan.members} == {"default/a", "default/b"}

@@ -4,7 +4,6 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 
-import msgspec
 import pytest
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.notifier import Notifier
@@ -243,11 +242,7 @@ async def test_members_at_the_gate_meet_those_of_the_group_that_replaces_theirs(
     await offered(world)
     first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
     await turns()
-    groups = sinks_of(world.ledger)["podgroups"]
-    groups.deleted("default", "g", "g-uid")
-    policy = {"schedulingPolicy": {"gang": {"minCount": 3}}}
-    metadata = {"namespace": "default", "name": "g", "uid": "another", "resourceVersion": "1000"}
-    groups.changed(msgspec.json.encode({"metadata": metadata, "spec": policy}))
+    world.gang("g", 3, uid="another")
     last = asyncio.create_task(world.bind("c", "n1"))
     world.extender.binder.recheck()
     await turns()

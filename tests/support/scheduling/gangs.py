@@ -22,12 +22,12 @@ class GangExtender(InMemoryExtender):
         """The options with a short time to bind."""
         return dataclasses.replace(self.options, binding_timeout_seconds=0.05)
 
-    def gang(self, name: str, min_count: int, size: str = "any", members: Sequence[str] = ()) -> None:
-        """A PodGroup, with these members as `member` makes them."""
+    def gang(self, name: str, min_count: int, size: str = "any", members: Sequence[str] = (), *, uid: str = "") -> None:
+        """A PodGroup, with these members as `member` makes them; with a `uid` in place of an earlier PodGroup."""
         meta = {
             "namespace": "default",
             "name": name,
-            "uid": f"{name}-uid",
+            "uid": uid or f"{name}-uid",
             "resourceVersion": str(next(self._versions)),
         }
         group = {"metadata": meta, "spec": {"schedulingPolicy": {"gang": {"minCount": min_count}}}}

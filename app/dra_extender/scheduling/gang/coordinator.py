@@ -39,9 +39,6 @@ _ELSEWHERE: Final = Rejection(code=Code.GANG_ELSEWHERE)
 _EXTENSION_DIVISOR: Final = 4
 """An extension of a plan may take this fraction of the steps of a whole plan."""
 
-GroupKey = tuple[str, str]
-"""(namespace, name) of a PodGroup."""
-
 
 class _MemberCall(NamedTuple):
     """A filter call for one member: the nodes offered to it, and its budget of time."""
@@ -66,9 +63,10 @@ class _MemberFailure(NamedTuple):
 
 @dataclass(eq=False)
 class GangCoordinator:
-    """The plans of all gangs that are being scheduled.  A plan consists of holds only, and may be dropped at any time.
+    """The plans of all gangs that are being scheduled.  A plan consists of holds only, and may be revoked at any time.
 
-    `on_assigned` is called with the UID of each member that gets an assignment in a call for another member.
+    `plans`: by UID of the PodGroup.  `on_assigned` is called with the UID of each member that gets an assignment in a call for
+    another member.
     """
 
     ledger: Ledger
@@ -78,7 +76,7 @@ class GangCoordinator:
     fairness: HoldFairness
     stale: StaleHolds
     on_assigned: Callable[[str], None]
-    plans: dict[GroupKey, GangPlan] = field(default_factory=dict, init=False)
+    plans: dict[str, GangPlan] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._offers = GangOffers(self.ledger, self.planner.device_backoff)
@@ -96,21 +94,18 @@ class GangCoordinator:
             return rejected_everywhere(nodes, rejection)
         call = _MemberCall(pod, group, nodes, budget)
         self._offers.record(group, pod.uid, nodes)
-        plan = self.plans.get(group.metadata.key)
-        if plan is not None and plan.group_uid != group.metadata.uid:
-            # Of an earlier PodGroup of the same name.
-            self._drop(group.metadata.key)
-            plan = None
+        plan = self.plans.get(group.metadata.uid)
         if plan is None or pod.uid not in plan.assignments:
             cached = self._offers.failure(group, pod.uid)
             if cached is not None:
                 return rejected_everywhere(nodes, cached)
         if plan is None:
+            for uid, existing_plan in list(self.plans.items()):
+                # Another plan for this name is that of a PodGroup that this one replaced.
+                if existing_plan.group == group.metadata.key or not self._are_held(existing_plan.assignments):
+                    self.revoke(uid)
             self.fairness.check_plan(group.metadata.uid, *group.metadata.key)
-            for key, existing_plan in list(self.plans.items()):
-                if not self._are_held(existing_plan.assignments):
-                    del self.plans[key]
-            plan = GangPlan(group.metadata.uid)
+            plan = GangPlan(group.metadata.key)
         for uid in [uid for uid in plan.assignments if self.ledger.pods.was_deleted(uid)]:
             plan.revoke(uid)
             # The others may be too few.
@@ -148,10 +143,10 @@ class GangCoordinator:
     ) -> bool | UnreadSpecs:
         """Return whether a filter call for this rejected member might end with an assignment now; nothing is held for it.
 
-        Also True if the answer would require dropping a plan, and if the gang does not lack the members named in `lacking`, the
+        Also True if the answer would require revoking a plan, and if the gang does not lack the members named in `lacking`, the
         reason of the last rejection: the call then says what is true now.
         """
-        plan = self.plans.get(group.metadata.key)
+        plan = self.plans.get(group.metadata.uid)
         if plan is not None and self._are_held(plan.assignments):
             return True
         if self._offers.failure(group, pod.uid) is not None:
@@ -243,12 +238,8 @@ class GangCoordinator:
         return best, limited
 
     def revoke(self, group_uid: str) -> None:
-        for key, plan in list(self.plans.items()):
-            if plan.group_uid == group_uid:
-                self._drop(key)
-
-    def _drop(self, key: GroupKey) -> None:
-        plan = self.plans.pop(key, None)
+        """End the plan of a gang and its holds."""
+        plan = self.plans.pop(group_uid, None)
         if plan is not None:
             self.holds.release_pods(*plan.assignments)
 
@@ -339,7 +330,7 @@ class GangCoordinator:
         if without_holds.may_end_in_call:
             return _MemberFailure(result, cannot_start=False)
         if planned.assignments:
-            self.plans[group.metadata.key] = plan
+            self.plans[group.metadata.uid] = plan
             self._assign(plan, call, planned.assignments, candidates)
             cannot_start = False
         # The gang may fit without holds that end, or without its announced assignments.
@@ -395,7 +386,7 @@ class GangCoordinator:
             self.fairness.offered(group.metadata.uid)
         if uid not in plan.announced:
             self.stale.progressed(group.metadata.uid)
-        self.plans[group.metadata.key] = plan
+        self.plans[group.metadata.uid] = plan
         plan.announced.add(uid)
         for claim in assignment.placements:
             self.holds.extend(claim, uid)
@@ -407,7 +398,7 @@ class GangCoordinator:
         """Answer the call with a rejection, which further calls get as long as no fact changes."""
         group, cached = call.group, failure.cached
         if failure.cannot_start:
-            self._drop(group.metadata.key)
+            self.revoke(group.metadata.uid)
             self.permit.reject(group)
         if cached is not None:
             whole_gang = failure.cannot_start or cached.code is Code.SEARCH_LIMIT

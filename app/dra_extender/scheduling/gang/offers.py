@@ -40,7 +40,6 @@ class _GangOffers:
     pods (UIDs) get no assignment as long as the `facts` stay the same; under _WHOLE_GANG why no member gets one.
     """
 
-    uid: str
     revision: int = 0
     offers: dict[str, _Offer] = field(default_factory=dict)
     order: dict[str, None] = field(default_factory=dict)
@@ -77,16 +76,13 @@ class GangOffers:
         self._device_backoff = device_backoff
         self._most_names = most_names
         self.names = 0
-        self._gangs: LruCache[tuple[str, str], _GangOffers] = LruCache(most_gangs, on_evict=self._evicted)
+        # By UID of the PodGroup.
+        self._gangs: LruCache[str, _GangOffers] = LruCache(most_gangs, on_evict=self._evicted)
 
     def record(self, group: PodGroup, pod_uid: str, nodes: Sequence[str]) -> None:
         """Record that kube-scheduler offers the member these nodes and no others."""
-        key, uid = group.metadata.key, group.metadata.uid
-        gang_offers = self._gangs.get(key)
-        if gang_offers is None or gang_offers.uid != uid:
-            self.names -= 0 if gang_offers is None else gang_offers.size
-            gang_offers = _GangOffers(uid)
-        self._gangs[key] = gang_offers
+        uid = group.metadata.uid
+        gang_offers = self._gangs[uid] = self._gangs.get(uid) or _GangOffers()
         before = gang_offers.size
         names, place = frozenset(nodes), self._ledger.node_changes.place
         assumed = gang_offers.offers.get(pod_uid) or next(iter(gang_offers.offers.values()), None)
@@ -114,12 +110,12 @@ class GangOffers:
             self._gangs.evict()
         return bool(other_uids) or len(self._gangs) > 1
 
-    def _evicted(self, _: tuple[str, str], gang_offers: _GangOffers) -> None:
+    def _evicted(self, _: str, gang_offers: _GangOffers) -> None:
         self.names -= gang_offers.size
 
     def record_failure(self, group: PodGroup, pod_uid: str, why: Rejection, *, whole_gang: bool) -> None:
         """Record that the pod gets no assignment, and with `whole_gang` no other member."""
-        gang_offers = self._offers_to(group)
+        gang_offers = self._gangs.get(group.metadata.uid)
         if gang_offers is None:
             return
         facts = self._facts(group, gang_offers.revision)
@@ -130,7 +126,7 @@ class GangOffers:
 
     def failure(self, group: PodGroup, pod_uid: str) -> Rejection | None:
         """Return why the pod gets no assignment, if no fact has changed since that was recorded."""
-        gang_offers = self._offers_to(group)
+        gang_offers = self._gangs.get(group.metadata.uid)
         if gang_offers is None or gang_offers.facts != self._facts(group, gang_offers.revision):
             return None
         return gang_offers.reasons.get(_WHOLE_GANG) or gang_offers.reasons.get(pod_uid)
@@ -157,18 +153,13 @@ class GangOffers:
 
     def last(self, group: PodGroup, pod_uid: str) -> Collection[str]:
         """Return the last offer to the member; empty if that is not known."""
-        gang_offers = self._offers_to(group)
+        gang_offers = self._gangs.get(group.metadata.uid)
         offer = None if gang_offers is None else gang_offers.offers.get(pod_uid)
         return () if offer is None else offer.nodes
 
-    def _offers_to(self, group: PodGroup) -> _GangOffers | None:
-        """Return the offers to this gang, not to an earlier PodGroup of the same name."""
-        gang_offers = self._gangs.get(group.metadata.key)
-        return gang_offers if gang_offers is not None and gang_offers.uid == group.metadata.uid else None
-
     def among(self, group: PodGroup, pod_uid: str, nodes: Collection[str]) -> "OfferedNodes":
         """Return the offers to the gang in a call that offers these `nodes` to the member with this UID."""
-        gang_offers = self._offers_to(group) or _GangOffers(group.metadata.uid)
+        gang_offers = self._gangs.get(group.metadata.uid) or _GangOffers()
         self._forget_invalid(gang_offers)
         begin = min((offer.place for offer in gang_offers.offers.values()), default=0)
         changes = self._ledger.node_changes.since(begin)[0] or ()

@@ -26,11 +26,12 @@ class GangPhase(StrEnum):
 class GangPlan:
     """The assignments of one gang by pod UID; those of the `announced` members are known to kube-scheduler.
 
+    `group`: namespace and name of the PodGroup.
     `replanned`: members whose announced assignment became invalid and whose call is not answered yet.  `lost_members`: members were
     deleted, and the others have not been planned without them yet.
     """
 
-    group_uid: str
+    group: tuple[str, str]
     assignments: dict[str, Assignment] = field(default_factory=dict)
     announced: set[str] = field(default_factory=set)
     replanned: set[str] = field(default_factory=set)

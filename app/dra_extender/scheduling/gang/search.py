@@ -256,7 +256,7 @@ class GangSearch:
         self.limited = False
         self._allowed: dict[tuple[Hashable, int], bool] = {}
         # By node: what is equal for nodes that are equivalent to every member; None for a node without an equivalent.
-        self._classes: dict[int, tuple[Hashable, Sequence[bool]] | None] = {}
+        self._classes: dict[int, tuple[Hashable, tuple[bool, ...]] | None] = {}
         self._comparable = len(self._kinds) * len(nodes) <= _MOST_COMPARED
 
     def solve(self, needed: int) -> Pausable[Mapping[str, Assignment] | None]:
