@@ -201,7 +201,7 @@ def test_claims_of_one_pod_that_fit_each_by_itself_and_no_node_together() -> Non
     assert (placed.object, placed.field) == ("Pod p", "spec.resourceClaims")
     start = "each claim of this pod fits by itself, but together they fit no node of a test"
     assert placed.message.startswith(start)
-    assert placed.suggestion == "ask for 1 device"
+    assert placed.suggestion == "ask for 1 device in request r of claim b"
     [placed] = never_fits(
         cluster().cluster(),
         read_files([("c.yaml", f"{named('a', 2)}---\n{named('b', 1)}---\n" + pod_with("a", "b"))]),

@@ -445,6 +445,19 @@ def resources_that_nothing_serves_beside_a_held_one(made: MadeCluster) -> None:
         made.objects["pods"][-1]["spec"]["containers"][0]["resources"][amounts]["example.com/fpga"] = "1"
 
 
+@case("next tolerate e.com/x:NoSchedule in request a, do without request b ok on n1")
+def requests_that_both_mean_tainted_devices_of_which_one_asks_for_too_many(made: MadeCluster) -> None:
+    taints = [{"key": "e.com/x", "effect": "NoSchedule"}]
+    made.gpus("n1", *(device(f"gpu-{number}", taints=taints) for number in range(2)))
+    made.pod("train", request("a", "gpu"), request("b", "gpu", count=2))
+
+
+@case("next do without request b ok on n1")
+def request_with_a_misspelt_capacity_beside_one_that_takes_the_device(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", capacity={"memory": "40Gi"}))
+    made.pod("train", request("a", "gpu"), request("b", "gpu", capacity={"requests": {"memoryy": "40Gi"}}))
+
+
 @case("next tolerate e.com/a:NoSchedule and e.com/b:NoExecute ok on n1")
 def device_with_two_taints(made: MadeCluster) -> None:
     taints = [{"key": "e.com/a", "effect": "NoSchedule"}, {"key": "e.com/b", "effect": "NoExecute"}]

@@ -234,7 +234,7 @@ def test_devices_that_the_extender_leaves_alone_for_a_while_are_waited_for(made:
     [
         (1, 1, ["do without claim b"]),
         (2, 1, ["ask for 1 device in request r of claim a", "do without claim b"]),
-        (1, 2, ["ask for 1 device", "do without claim b"]),
+        (1, 2, ["ask for 1 device in request r of claim b", "do without claim b"]),
     ],
 )
 def test_claims_of_one_pod_that_compete_give_way_to_each_other(

@@ -644,7 +644,8 @@ def shared_claim_that_is_allocated_on_a_node_that_is_full(made: MadeCluster) -> 
     "└ claim gpu, request gpu/small (1 x gpu)\n"
     "  1 node  no device matches the selectors; nearest n1/gpu-0\n"
     "          memory is 20Gi, wanted at least 40Gi (request selector 1)\n"
-    "  next  ask for memory >= 20Gi  ok on n1\n"
+    "  next  ask for memory >= 20Gi in request gpu/big  ok on n1\n"
+    "  next  ask for memory >= 20Gi in request gpu/small  ok on n1\n"
 )
 def alternatives_of_a_request(made: MadeCluster) -> None:
     made.nodes("n1")

@@ -21,6 +21,8 @@ class _ChangedCluster(MadeCluster):
         self.objects = deepcopy(made.objects)
         self.now, self.missing = made.now, made.missing
         self.pod_name = pod
+        self.request = self.claim = ""
+        """The only request, or the only claim by the pod's name for it, that a change is about; empty for all."""
 
 
 def follow(made: MadeCluster, text: str) -> MadeCluster:
@@ -52,6 +54,8 @@ def _followed(changed: _ChangedCluster, text: str) -> _ChangedCluster:
 
 
 def _do(made: _ChangedCluster, text: str) -> None:
+    text, _, made.claim = text.partition(" of claim ")
+    text, _, made.request = text.partition(" in request ")
     for pattern, action in _ACTIONS:
         found = re.fullmatch(pattern, text)
         if found is not None:
@@ -131,17 +135,6 @@ def _use_class(made: _ChangedCluster, name: str) -> None:
             body["deviceClassName"] = name
 
 
-def _use_class_in(made: _ChangedCluster, name: str, request: str) -> None:
-    main, _, alternative = request.partition("/")
-    for claim in _claims(made):
-        for each in claim["spec"]["devices"]["requests"]:
-            if each["name"] == main:
-                bodies = [each["exactly"]] if "exactly" in each else each["firstAvailable"]
-                for body in bodies:
-                    if not alternative or body["name"] == alternative:
-                        body["deviceClassName"] = name
-
-
 def _use_scheduler(made: _ChangedCluster, name: str, _: str) -> None:
     _pod(made)["spec"]["schedulerName"] = name
 
@@ -173,13 +166,13 @@ def _ask_for_other_ports(made: _ChangedCluster) -> None:
 
 def _drop_constraint(made: _ChangedCluster, field: str, attribute: str) -> None:
     for claim in _claims(made):
-        constraints = claim["spec"]["devices"]["constraints"]
+        constraints = claim["spec"]["devices"].get("constraints", [])
         constraints[:] = [constraint for constraint in constraints if constraint.get(field) != attribute]
 
 
 def _spell_constraint(made: _ChangedCluster, field: str, right: str, wrong: str) -> None:
     for claim in _claims(made):
-        for constraint in claim["spec"]["devices"]["constraints"]:
+        for constraint in claim["spec"]["devices"].get("constraints", ()):
             if constraint.get(field) == wrong:
                 constraint[field] = right
 
@@ -187,14 +180,6 @@ def _spell_constraint(made: _ChangedCluster, field: str, right: str, wrong: str)
 def _ask_for_devices(made: _ChangedCluster, count: str) -> None:
     largest = max(_bodies(made), key=lambda body: body.get("count", 1))
     largest["count"] = int(count)
-
-
-def _ask_for_fewer(made: _ChangedCluster, count: str, request: str, entry: str) -> None:
-    named = {each["name"]: each["resourceClaimName"] for each in _pod(made)["spec"]["resourceClaims"]}
-    for claim in _claims(made):
-        for each in claim["spec"]["devices"]["requests"] if claim["metadata"]["name"] == named[entry] else ():
-            if each["name"] == request:
-                each["exactly"]["count"] = int(count)
 
 
 def _do_without_claim(made: _ChangedCluster, entry: str) -> None:
@@ -278,9 +263,11 @@ def _spell(made: _ChangedCluster, right: str, wrong: str) -> None:
                 amounts[right] = amounts.pop(wrong)
 
 
-def _ask_first(made: _ChangedCluster, expression: str) -> None:
-    for body in _bodies(made):
-        body.setdefault("selectors", []).insert(0, {"cel": {"expression": expression}})
+def _ask_first(made: _ChangedCluster, device_class: str | None, conditions: str) -> None:
+    classes = [each["spec"] for each in made.objects["deviceclasses"] if each["metadata"]["name"] == device_class]
+    for body in classes if device_class else _bodies(made):
+        for condition in conditions.split(" first and "):
+            body.setdefault("selectors", []).insert(0, {"cel": {"expression": condition}})
 
 
 def _spell_class(made: _ChangedCluster, device_class: str, right: str, wrong: str) -> None:
@@ -310,6 +297,7 @@ def _drop_suffixes(made: _ChangedCluster) -> None:
 
 
 _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
+    (r'(?:have DeviceClass (\S+) )?ask for ("\w+" in device\..+) first', _ask_first),
     (r"end ([^/ ]+)/([^/ ]+)", _end),
     (rf"delete claim {NAMESPACE}/(\S+), which no pod uses", _delete_claim),
     (rf"wait until claim {NAMESPACE}/(\S+) is released, whose pods (have ended|are being deleted)", _wait_for_release),
@@ -322,7 +310,6 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"tolerate ([^=:]+)(?:=([^:]+))?:(\w+)", _tolerate),
     (r"uncordon (\S+)", _uncordon),
     (r"use the DeviceClass (\S+)", _use_class),
-    (r"use the DeviceClass (\S+) in request (\S+)", _use_class_in),
     (r"use schedulerName (\S+) instead of (\S+)", _use_scheduler),
     (r"name ResourceClaim (\S+) instead of (\S+)", _name_claim),
     (r"name ResourceClaimTemplate (\S+) instead of (\S+)", _name_template),
@@ -330,7 +317,6 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"ask for other ports of the host", _ask_for_other_ports),
     (r"do without (matchAttribute|distinctAttribute) (\S+)", _drop_constraint),
     (r"ask for (\d+) devices?", _ask_for_devices),
-    (r"ask for (\d+) devices? in request (\S+) of claim (\S+)", _ask_for_fewer),
     (r"do without device\.\S+\.(\w+)(?: \(no device has (?:it|them)\))?", _drop_conditions),
     (r"ask for attributes without their type as a suffix", _drop_suffixes),
     (r"do without claim (\S+)", _do_without_claim),
@@ -344,7 +330,6 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"ask for (\S+) of (cpu|memory|\S+/\S+)", _ask_for_resource),
     (r"ask for (\S+ of capacity \S+( and \S+ of capacity \S+)*)", _ask_for_capacities),
     (r"ask for no node selector and no node affinity", _ask_for_any_node),
-    (r'ask for ("\w+" in device\.\S+) first', _ask_first),
     (r"ask for (device\..+)", _ask_for_expression),
 )
 
@@ -355,7 +340,7 @@ def _pod(made: _ChangedCluster) -> Json:
 
 def _claims(made: _ChangedCluster) -> Iterator[Json]:
     """Yield the claims that the pod names, and what the templates that it names make claims of."""
-    entries = _pod(made)["spec"].get("resourceClaims", ())
+    entries = [entry for entry in _pod(made)["spec"].get("resourceClaims", ()) if made.claim in ("", entry["name"])]
     names = {entry.get("resourceClaimName") for entry in entries}
     yield from (claim for claim in made.objects["resourceclaims"] if claim["metadata"]["name"] in names)
     names = {entry.get("resourceClaimTemplateName") for entry in entries}
@@ -363,7 +348,13 @@ def _claims(made: _ChangedCluster) -> Iterator[Json]:
 
 
 def _bodies(made: _ChangedCluster) -> Iterator[Json]:
-    """Yield every request of the pod's claims, and every alternative of it."""
+    """Yield every request of the pod's claims, and every alternative of it, or the only one that a change is about."""
+    main, _, alternative = made.request.partition("/")
     for claim in _claims(made):
         for request in claim["spec"]["devices"]["requests"]:
-            yield from (request["exactly"],) if "exactly" in request else request["firstAvailable"]
+            bodies = (request["exactly"],) if "exactly" in request else request["firstAvailable"]
+            yield from (
+                body
+                for body in bodies
+                if main in ("", request["name"]) and alternative in ("", body.get("name", alternative))
+            )

@@ -44,7 +44,8 @@ class ProposedChange(NamedTuple):
     """What a person may do, the objects as they are then, and the pods (`namespace/name`) that are gone.
 
     `advice`: what to do, one thing after the other; `ends`: whom to end, which is named last.  `harmful`: as in NextStep.
-    `count_of`: the request (`claim/request`) whose number of devices changes.  `once`: what is so afterwards.
+    `place`: the pod, its claim, request and alternative that change, as far as it is one; `only_count`: only the number of devices
+    of a request, `drops`: the pod does without it.  `once`: what is so afterwards.
     """
 
     advice: tuple[str, ...] = ()
@@ -52,13 +53,20 @@ class ProposedChange(NamedTuple):
     ended: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
     harmful: bool = False
-    count_of: str = ""
+    place: tuple[str, ...] = ()
+    only_count: bool = False
+    drops: bool = False
     once: str = CORRECTED
 
     @property
     def text(self) -> str:
         """What to do, with a comma before each further thing; names within one are joined by `and`."""
         return ", ".join((*self.advice, _END + ", ".join(self.ends)) if self.ends else self.advice)
+
+    def makes_needless(self, earlier: Self) -> bool:
+        """Return whether an earlier change makes no difference beside this one."""
+        replaces = self.drops or (self.only_count and earlier.only_count)
+        return replaces and earlier.place[: len(self.place)] == self.place
 
     @property
     def only_ends(self) -> bool:
@@ -111,11 +119,14 @@ def advised(text: str, name: str = "") -> ProposedStep:
 def together(changes: Iterable[ProposedChange]) -> ProposedChange:
     """Return changes that are made one after the other, as one.
 
-    Of several numbers of devices for one request, the last is named.
+    What a later change makes needless is not named.
     """
     changes = tuple(changes)
-    last = {change.count_of: change for change in changes}
-    named = [change for change in changes if not change.count_of or last[change.count_of] is change]
+    named = [
+        change
+        for number, change in enumerate(changes, 1)
+        if not any(later.makes_needless(change) for later in changes[number:])
+    ]
     return ProposedChange(
         advice=tuple(text for change in named for text in change.advice),
         changes=tuple(entry for change in changes for entry in change.changes),
@@ -179,10 +190,15 @@ class ClaimChanges:
         expressions = ((selector.get("cel") or {}).get("expression") for selector in selectors)
         return [expression for expression in expressions if expression]
 
-    def has_several_requests(self, claim: str) -> bool:
-        """Return whether a claim has several requests or alternatives, so that a text has to say which is meant."""
-        bodies = [body for request in _requests_in(self._claim(claim)) for body in _bodies_of(request)]
-        return len(bodies) > 1
+    def where(self, claim: str, request: str = "") -> str:
+        """Return ` in request r of claim gpu`, as far as the claim has several requests or alternatives, the pod several claims."""
+        bodies = [body for stored in _requests_in(self._claim(claim)) for body in _bodies_of(stored)]
+        several_claims = len(self._pod.claims) > 1
+        in_request = f" in request {request}" if request and (several_claims or len(bodies) > 1) else ""
+        return in_request + (f" of claim {claim}" if several_claims else "")
+
+    def place(self, claim: str, request: str = "") -> tuple[str, ...]:
+        return (self._pod.key, claim, *filter(None, request.split("/")))
 
     def counts(self, claim: str) -> Mapping[str, int]:
         """Return how many devices each request of a claim asks for, of those that ask for a number of them."""
@@ -194,14 +210,15 @@ class ClaimChanges:
         return counts_by_request
 
     def of_request(self, place: Place, text: str, edit: Edit) -> ProposedChange | None:
-        """Return the claim with another request; None if the claim is none of the API."""
+        """Return the claim with another request, which the text names if it is one of several; None without the claim."""
         claim, request = place
 
         def all_bodies(after: Json) -> None:
             for body in _bodies(after, request):
                 edit(body)
 
-        return self.of_claim(claim, text, all_bodies)
+        change = self.of_claim(claim, text + self.where(claim, request), all_bodies)
+        return None if change is None else change._replace(place=self.place(claim, request))
 
     def of_claim(self, claim: str, text: str, edit: Edit) -> ProposedChange | None:
         """Return the claim after `edit`, as a claim of its own: the spec of a claim cannot be changed."""
@@ -282,14 +299,31 @@ class ClaimChanges:
         text = f"{listed(sorted(dict.fromkeys(names)))}: {change.text.removeprefix(f'{self.name}: ')}"
         return change._replace(advice=(text,), changes=tuple(changes)) if changed else None
 
-    def with_count(self, place: Place, number: int, where: str = "") -> ProposedChange | None:
+    def with_count(self, place: Place, number: int) -> ProposedChange | None:
         """Return the claim, or of extended resources the pod, that asks for so many devices; None if it is not known."""
         if place[0] == EXTENDED_LABEL:
             return self._with_extended_resource(place[1], number)
         change = self.of_request(
-            place, f"ask for {number_of(number, 'device')}{where}", lambda body: body.update(count=number)
+            place, f"ask for {number_of(number, 'device')}", lambda body: body.update(count=number)
         )
-        return None if change is None else change._replace(count_of="/".join(place))
+        return None if change is None else change._replace(only_count=True)
+
+    def without_request(self, claim: str, request: str) -> ProposedChange | None:
+        """Return the claim without a request, and without the request in its constraints."""
+        main = request.partition("/")[0]
+        text = f"do without request {request}{self.where(claim)}"
+        change = self.of_claim(claim, text, without_requests({main}))
+        return None if change is None else change._replace(place=self.place(claim, main), drops=True)
+
+    def without_alternative(self, claim: str, request: str) -> ProposedChange | None:
+        text = f"do without alternative {request}{self.where(claim)}"
+        change = self.of_claim(claim, text, without_alternative(*request.split("/")))
+        return None if change is None else change._replace(place=self.place(claim, request), drops=True)
+
+    def without_claim(self, claim: str) -> ProposedChange | None:
+        """Return the pod without one of its claims; None if that is its only one, or if it is none of its spec."""
+        change = self.without([(claim, "")], f"do without claim {claim}")
+        return None if change is None else change._replace(place=self.place(claim), drops=True)
 
     def _with_extended_resource(self, request: str, number: int) -> ProposedChange | None:
         asking = next(requests_named(self._pod.extended_requests, request), None)

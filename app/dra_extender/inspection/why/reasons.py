@@ -273,8 +273,7 @@ class Reasons:
     def _without_a_claim(self) -> ProposedStep | None:
         """Try the pod without one of the claims that do not fit."""
         names = dict.fromkeys(facts.rejection.claim for facts in self._known if facts.rejection.code in _GIVEN_UP)
-        changes = (self._claims.without([(name, "")], f"do without claim {name}") for name in names)
-        return self._trials.first_that_helps(changes, self._nodes)
+        return self._trials.first_that_helps(map(self._claims.without_claim, names), self._nodes)
 
     def _beside_advice(self) -> ProposedStep | None:
         """Find what helps the rest of a pod that has claims or requests for which nothing can be tried, and advise both.

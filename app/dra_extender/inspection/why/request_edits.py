@@ -41,8 +41,6 @@ from dra_extender.inspection.why.changes import (
     with_capacity,
     with_constraint,
     with_expressions,
-    without_alternative,
-    without_requests,
 )
 from dra_extender.inspection.why.names import (
     contradicted_class,
@@ -201,17 +199,12 @@ class RequestEdits:
     def _without_alternative(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the claim without an alternative of which nothing that exists can be meant."""
         claim, request = facts.place
-        main, _, alternative = request.partition("/")
-        if alternative:
-            text = f"do without alternative {request}"
-            yield self._claims.of_claim(claim, text, without_alternative(main, alternative))
+        if "/" in request:
+            yield self._claims.without_alternative(claim, request)
 
     def _with_class(self, facts: ReasonFacts, name: str) -> ProposedChange | None:
-        claim, request = facts.place
-        where = f" in request {request}" if self._claims.has_several_requests(claim) else ""
-        return self._claims.of_request(
-            facts.place, f"use the DeviceClass {name}{where}", lambda body: body.update(deviceClassName=name)
-        )
+        text = f"use the DeviceClass {name}"
+        return self._claims.of_request(facts.place, text, lambda body: body.update(deviceClassName=name))
 
     def _as_many_as_allowed(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
         """Yield the claim with fewer devices in its largest request, so that it asks for no more than a claim may have."""
@@ -219,8 +212,7 @@ class RequestEdits:
         for request, number in sorted(counts.items(), key=lambda entry: -entry[1])[:1]:
             allowed = MAX_RESULTS - (sum(counts.values()) - number)
             if 0 < allowed < number:
-                where = f" in request {request}" if len(counts) > 1 else ""
-                yield self._claims.with_count((rejection.claim, request), allowed, where)
+                yield self._claims.with_count((rejection.claim, request), allowed)
 
     def _tolerations(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         nearest = facts.reason.nearest
@@ -281,20 +273,19 @@ class RequestEdits:
             field, attribute = constraint.field, constraint.attribute
             meant = None if attribute in names else meant_name(attribute, names)
             if meant is not None:
-                text = f"ask for {field} {instead(meant, attribute)}"
+                text = f"ask for {field} {instead(meant, attribute)}{self._claims.where(facts.rejection.claim)}"
                 yield self._claims.of_claim(facts.rejection.claim, text, with_constraint(field, attribute, meant))
 
     def _without_constraints(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         for constraint in facts.constraints:
             edit = with_constraint(constraint.field, constraint.attribute, None)
-            yield self._claims.of_claim(facts.rejection.claim, f"do without {constraint.text()}", edit)
+            text = f"do without {constraint.text()}{self._claims.where(facts.rejection.claim)}"
+            yield self._claims.of_claim(facts.rejection.claim, text, edit)
 
     def _without_request(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the claim without the request that gets no device beside the others."""
-        claim, request = facts.place
         if facts.claim is not None and len(facts.claim.requests) > 1:
-            edit = without_requests({request.partition("/")[0]})
-            yield self._claims.of_claim(claim, f"do without request {request}", edit)
+            yield self._claims.without_request(*facts.place)
 
     def _fewer_elsewhere(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the other requests of the pod, with which this one competes, each with fewer devices."""
@@ -302,17 +293,14 @@ class RequestEdits:
         for claim, option in () if facts.demand is None else requested_options(facts.demand):
             if (claim, option.name.partition("/")[0]) != own:
                 for number in range(option.count - 1, 0, -1)[:_MOST_COUNTS]:
-                    where = f" in request {option.name} of claim {claim}"
-                    yield self._claims.with_count((claim, option.name), number, where)
+                    yield self._claims.with_count((claim, option.name), number)
 
     def _without_claim(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the pod without the claim that gets no devices beside its other claims, or without an extended resource."""
         labels = [] if facts.demand is None else [claim.label for claim in facts.demand.claims]
         if len(labels) > 1:
             name = facts.rejection.claim
-            yield self._claims.of_claim(
-                name, f"do without claim {name}", lambda claim: claim["spec"].update(devices={})
-            )
+            yield self._claims.without_claim(name)
             if EXTENDED_LABEL in labels:
                 yield self._claims.without_extended_resources()
 
