@@ -82,6 +82,15 @@ def selector_with_zero_before_the_comparison(made: MadeCluster) -> None:
     selected(made, f'0 <= device.capacity["{GPU}"].memory.compareTo(quantity("80Gi"))')
 
 
+@case("next ask for model instead of modle", false=("correct the selector",))
+def attribute_misspelt_on_a_cordoned_node_whose_device_is_held_and_whose_cpu_is_too_little(made: MadeCluster) -> None:
+    """More is wrong than is tried together; what is certain is advised all the same."""
+    made.gpus("n1", device("gpu-0", attributes={"model": "A"}))
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    closed(made)
+    made.pod("train", request("r", "gpu", f'{ATTRIBUTES}.modle == "B"'), cpu="100")
+
+
 def tolerated_for(made: MadeCluster, seconds: int) -> None:
     """A tainted GPU that pod `old` has, and a pod that tolerates the taint for some seconds."""
     made.gpus("n1", device("gpu-0", taints=[{"key": "e.com/x", "effect": "NoExecute"}]))

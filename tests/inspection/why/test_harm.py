@@ -257,6 +257,15 @@ def test_price_has_each_pod_that_uses_the_claim_and_says_how_many_more(made: Mad
     assert lines[4:] == ["        ml/h3: no owner, priority 0, 12m old", "        and 2 more pods"]
 
 
+def test_placeholder_of_a_negative_priority_is_ended_on_another_node_than_the_nearest(made: MadeCluster) -> None:
+    made.nodes("n2")
+    for name, node, priority in (("old", "n1", 0), ("placeholder", "n2", -10)):
+        made.gpus(node, device("gpu-0"))
+        held(made, name, node, priority=priority)
+    made.pod("train", request("r", "gpu"))
+    assert texts(made) == ["end ml/placeholder"]
+
+
 def test_pods_of_low_priority_are_ended_first(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"), device("gpu-1"))
     held(made, "a", "n1", priority=1000)

@@ -32,9 +32,6 @@ class EndCost(NamedTuple):
     priority: int
 
 
-_CHEAP: Final = EndCost(forbidden=False, holders=1, priority=0)
-
-
 class HolderEnds:
     """Finds which holders to end, with trials for one pod or its gang."""
 
@@ -64,12 +61,18 @@ class HolderEnds:
         best = None if nearest is None else self._fewest(nearest.holders, nodes)
         for name in self._nearest_to_end(facts, nodes):
             shares = tuple(self._in_the_way(facts, [name]))
-            if best is not None and best[1] <= _CHEAP and (not best[1].holders or not _some_leave(shares)):
+            if best is not None and self._is_least(best[1], shares):
                 continue
             end_on_node = self._fewest(shares, [name])
             if end_on_node is not None and (best is None or end_on_node[1] < best[1]):
                 best = end_on_node
         return None if best is None else best[0]
+
+    def _is_least(self, cost: EndCost, shares: Sequence[HolderShare]) -> bool:
+        """Return whether no end of some of these holders costs less."""
+        least = min((self._priority(share.holder) for share in shares if not share.holder.leaving), default=0)
+        of_one = EndCost(forbidden=False, holders=1, priority=least)
+        return cost <= of_one and (not cost.holders or not _some_leave(shares))
 
     def _ends_of_users(self, label: str) -> Iterator[ProposedChange]:
         """Yield the end of each pod that a claim is reserved for, those first that end by themselves and those that hurt least."""

@@ -208,11 +208,12 @@ class Reasons:
             if step is not None:
                 helped = True
                 yield step
+        of_selector = facts.rejection.code in (Code.SELECTOR_INVALID, Code.SELECTOR_FAILED)
         untried = self._advised(facts)
-        correction = None if untried or helped else self._correction(facts)
+        correction = None if helped or (untried and not of_selector) else self._correction(facts)
         untried = (
-            untried
-            or (correction and ProposedStep(correction))
+            (correction and ProposedStep(correction))
+            or untried
             or self._absent_driver(facts)
             or self._unpublished_of_class(facts)
             or self._claim_instead(facts)
