@@ -140,6 +140,8 @@ async def test_only_evicted_pods_without_a_controller_are_lost(made: MadeCluster
     assert report.changes[-1] == (
         "ml/bare-n3, ml/bare-n4 have no controller: create them again after the end; kubectl drain needs --force"
     )
+    report = await what_if(made.cluster(), Changes(evicted=[(NAMESPACE, "bare-n3")], drained=["n1"]))
+    assert report.changes[-1] == "ml/bare-n3 has no controller: create it again after the end"
 
 
 async def test_reserved_devices_are_taken_before_any_pod_is_placed(made: MadeCluster) -> None:

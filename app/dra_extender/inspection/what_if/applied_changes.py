@@ -61,10 +61,11 @@ class AppliedChanges:
         for pod_key, budget in copy.budgets.forbidding(evicted).items():
             sentence = f"PodDisruptionBudget {budget} forbids to evict pod {'/'.join(pod_key)} now"
             self.sentences.append(sentence + (": a drain waits" if drained else ""))
-        lost = ["/".join(pod.key) for pod in evicted if pod.key in self.evicted and not pod.controller]
+        lost = [pod.key for pod in evicted if pod.key in self.evicted and not pod.controller]
         if lost:
-            sentence = without_controller_text(lost, _MOST_NAMED)
-            self.sentences.append(sentence + ("; kubectl drain needs --force" if drained else ""))
+            sentence = without_controller_text(["/".join(key) for key in lost], _MOST_NAMED)
+            are_drained = not set(changes.evicted).issuperset(lost)
+            self.sentences.append(sentence + ("; kubectl drain needs --force" if are_drained else ""))
         self.reserved = [reserve(copy, reserved) for reserved in changes.reserved]
         self.sentences += [f"{device_text(reserved)} reserved" for reserved in changes.reserved]
         for gate, is_on in sorted(changes.gates, key=lambda change: change[0].gate_name):
