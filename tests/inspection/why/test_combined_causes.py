@@ -422,6 +422,14 @@ def gang_that_fits_without_its_gated_member_whose_claim_is_deleted(made: MadeClu
     made.objects["resourceclaims"][0]["metadata"].update(deletionTimestamp=CREATED, finalizers=["example.com/keep"])
 
 
+@case("1 of 3 placed, at least 2 needed", "blocked train-1", "next end ml/old ok, the gang fits")
+def gang_that_fits_with_another_member_than_the_one_that_blocks_it(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    gang(made, cpu="2")
+    made.pod("train-2", request("r", "gpu"), schedulingGroup={"podGroupName": "train"})
+
+
 @case("next use the DeviceClass large-gpu ok, the gang fits", false=("fits next use the DeviceClass",))
 def gang_with_a_launcher_and_a_misspelt_class(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"), device("gpu-1"))

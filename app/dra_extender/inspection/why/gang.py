@@ -330,7 +330,7 @@ def hidden_reasons(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", node
     for member in islice(sorted(hiding, key=lambda member: member.uid != pod.uid), _MOST_HELPED):
         alone = view.extender.evaluate_without_gang(member, nodes)
         if not alone.fits:
-            return Reasons(view, member, alone, names_pod=member.uid != pod.uid)
+            return Reasons(view, member, alone, Trials(view, pod), names_pod=member.uid != pod.uid)
     return None
 
 

@@ -5,7 +5,7 @@ change is one against what it says then: another request, another claim, or kube
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -294,28 +294,22 @@ class Reasons:
             # What helps beside devices.
             step = NodeSteps(self._view, self._pod, self._trials.applied_change).first_step_on(self._nodes)
         else:
-            with self._trials.within(change):
-                step = self._step_of_rest(*self._evaluated_again(self._nodes))
+            step = self._found_after(change, self._nodes, lambda rest: rest.first_that_helps() or rest.smallest_set())
         return None if step is None else ProposedStep(together((*advised.values(), step.change)))
-
-    def _step_of_rest(self, pod: Pod, result: FilterResult) -> ProposedStep | None:
-        """Find what helps a pod as changes have left it; `result`: what the filter finds by then."""
-        if result.fits:
-            return NodeSteps(self._view, pod, self._trials.applied_change).first_step_on(tuple(result.fits))
-        reasons = Reasons(self._view, pod, result, self._trials)
-        return reasons.first_that_helps() or reasons.smallest_set()
 
     def _change_and_further(self, further: int, end: float) -> ProposedStep | None:
         """Try a change against one reason with `further` more changes, each against what is left; prefer to end the fewest pods."""
         best: ProposedStep | None = None
+
+        def find(rest: Reasons) -> ProposedStep | None:
+            return rest._change_and_further(further - 1, end) if further > 1 else rest.first_that_helps()
+
         for changes_against in (self._changes_against, self._ends.of_nearest):
             for facts in self._known[:_MOST_REASONS_OF_A_SET]:
                 for change in islice(changes_against(facts), _MOST_OF_A_REASON):
                     if self._trials.limit or self._view.monotonic > end:
                         return best
-                    with self._trials.within(change):
-                        result = self._view.evaluate(self._pod, facts.nodes[:_MOST_NODES_OF_A_SET])
-                        step = self._step_after(change, result, further, end)
+                    step = self._found_after(change, facts.nodes[:_MOST_NODES_OF_A_SET], find)
                     if step is not None and (change.harmful or not step.change.harmful):
                         return step
                     if step is not None and (best is None or self._ended(step) < self._ended(best)):
@@ -324,21 +318,20 @@ class Reasons:
                 return best
         return None
 
-    def _step_after(
-        self, change: ProposedChange, result: FilterResult, further: int, end: float
+    def _found_after(
+        self, change: ProposedChange, nodes: Sequence[str], find: Callable[["Reasons"], ProposedStep | None]
     ) -> ProposedStep | None:
-        """Find what helps in addition to `change`; `result`: what the filter finds after that change."""
-        if result.fits:
-            # Something beside devices keeps the pod from the nodes that have them.
-            return NodeSteps(self._view, self._pod, self._trials.applied_change).first_step_on(tuple(result.fits))
-        if change.ended and self._is_same_on(result):
-            # What ended was not in the way.
-            return None
-        pod = self._view.pod(self._pod.namespace, self._pod.name) or self._pod
-        reasons = Reasons(self._view, pod, result, self._trials)
-        if further > 1:
-            return reasons._change_and_further(further - 1, end)
-        return reasons.first_that_helps()
+        """Return what helps in addition to a change: beside devices, or what `find` finds in the reasons that are left."""
+        with self._trials.within(change):
+            result = self._view.evaluate(self._pod, nodes)
+            if result.fits:
+                # Something beside devices keeps the pod from the nodes that have them.
+                return NodeSteps(self._view, self._pod, self._trials.applied_change).first_step_on(tuple(result.fits))
+            if change.ended and self._is_same_on(result):
+                # What ended was not in the way.
+                return None
+            pod = self._view.pod(self._pod.namespace, self._pod.name) or self._pod
+            return find(Reasons(self._view, pod, result, self._trials))
 
     def _ended(self, step: ProposedStep) -> int:
         return len(staying_pods(self._view, step.change.ended))

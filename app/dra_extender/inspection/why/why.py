@@ -338,7 +338,7 @@ def _with_gang(
             blocker = diagnosis.waiting[0]
             alone = view.extender.evaluate_without_gang(blocker, nodes)
             node_reasons = judge_nodes(view, blocker, tuple(alone.fits)).reasons
-            reasons = Reasons(view, blocker, alone, names_pod=blocker.uid != pod.uid)
+            reasons = Reasons(view, blocker, alone, Trials(view, pod), names_pod=blocker.uid != pod.uid)
         else:
             reasons = Reasons(view, pod, FilterResult() if diagnosis.placed else result)
     with on_their_nodes(view, diagnosis) as refused:
