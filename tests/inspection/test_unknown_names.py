@@ -17,7 +17,7 @@ def cluster() -> MadeCluster:
     made.add(resource_claim("shared", "default", request("gpu", "gpu", capacity={"requests": {"memory": "1Gi"}})))
     made.add(resource_claim_template("single-gpu", "default", request("gpu", "gpu")))
     made.add(resource_claim_template("elsewhere", "other", request("gpu", "gpu")))
-    made.add(pod_group("train", "default"))
+    made.add(pod_group("train", "default", min_count=2))
     return made
 
 
@@ -35,10 +35,10 @@ def deployment(entry: str) -> str:
     )
 
 
-def group(entry: str) -> str:
+def group(entry: str, policy: str = "gang: {minCount: 3}") -> str:
     return (
         "apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {name: train}\n"
-        f"spec: {{resourceClaims: [{entry}]}}\n"
+        f"spec: {{schedulingPolicy: {{{policy}}}, resourceClaims: [{entry}]}}\n"
     )
 
 
@@ -124,6 +124,10 @@ def test_nothing_is_said_of_names_that_exist_and_equal_objects(text: str) -> Non
         (
             group("{name: a, resourceClaimName: shared}"),
             "spec.resourceClaims: PodGroup train exists in namespace default with another value, which cannot be changed",
+        ),
+        (
+            group("", "basic: {}"),
+            "spec.schedulingPolicy: PodGroup train exists in namespace default with another value, which cannot be changed",
         ),
     ],
 )

@@ -48,9 +48,10 @@ _CONFIGURED: Final[Mapping[str, FieldPath]] = {
 _OF_CLAIMS: Final = ("requests", "constraints")
 _NAMED: Final = (StoredKind.CLAIM, StoredKind.TEMPLATE, StoredKind.POD_GROUP, StoredKind.CLASS)
 """The kinds that pods and PodGroups name."""
+_POLICY: Final = ("spec", "schedulingPolicy")
 _FIXED: Final[Mapping[StoredKind, Sequence[FieldPath]]] = {
     **{kind: tuple((*path, field) for field in _OF_CLAIMS) for kind, path in _CLAIM_SPECS.items()},
-    StoredKind.POD_GROUP: (("spec", "resourceClaims"),),
+    StoredKind.POD_GROUP: (("spec", "resourceClaims"), _POLICY),
     StoredKind.POD: (("spec", "resourceClaims"), ("spec", "schedulingGroup")),
 }
 """Fields that no update may change."""
@@ -365,6 +366,9 @@ def _comparable(kind: StoredKind, item: Json) -> Any:
     for body in bodies(value_at(item, _CLAIM_SPECS[kind][:-1])) if kind in _CLAIM_SPECS else ():
         amounts = value_at(body, ("capacity", "requests")) or {}
         amounts.update({name: parse_quantity(str(amount)) for name, amount in amounts.items()})
+    if kind is StoredKind.POD_GROUP:
+        # A group may not become a gang, nor a gang another group; how many members a gang needs may change.
+        item["spec"][_POLICY[-1]] = dict.fromkeys(value_at(item, _POLICY) or (), True)
     return _without_empty(item)
 
 
