@@ -15,6 +15,7 @@ from tests.support.scheduling.grouped import GROUP, NAMED
 from tests.support.scheduling.making_groups import GPU, GRACE, NET, OWN, ClaimMakingExtender
 from tests.support.scheduling.reclaiming import GRACE as RECLAIM_GRACE
 from tests.support.scheduling.reclaiming import pass_by, reclaimed
+from tests.support.turns import turns
 
 
 def a_world(*entries: Json, pods: int = 3, enabled: bool = True) -> ClaimMakingExtender:
@@ -372,3 +373,16 @@ async def test_a_stop_during_a_plan_ends_the_work_without_a_further_write() -> N
 
     assert store.version == before
     assert ours in world.made("gpu")
+
+
+async def test_a_replica_that_does_not_lead_any_more_collects_no_changes() -> None:
+    """They would be kept until it leads again."""
+    world = a_world()
+    world.start()
+    world.sync()
+    await world.extender.start()
+    await turns()
+    await world.extender.stop()
+    world.extender.group_claims._changed.clear()
+    world.member("late", GPU)
+    assert not world.extender.group_claims._changed

@@ -8,6 +8,7 @@ evidence of another controller.
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -222,7 +223,6 @@ class PodGroupClaimController:
         self._stop_reason: str | None = None
         self._has_begun = False
         self._changed: set[Key] = set()
-        self._subscription: Subscription | None = None
         self._work_of: dict[Key, _GroupWork] = {}
         self._work = StoppableWork()
 
@@ -247,33 +247,29 @@ class PodGroupClaimController:
         self.metrics.group_claims_refused.set(self._stop_reason is not None)
         if not self._enabled:
             return
-        self.begin()
-        if not self._groups.api_version:
-            _LOG.info("claims of PodGroups need no controller: the API server does not serve PodGroups")
-            return
-        next_sweep = self._clock.monotonic()
-        while self._stop_reason is None and not await self._work.stopped_within(_TICK_SECONDS):
-            now = self._clock.monotonic()
-            if now >= next_sweep:
-                self.sweep()
-                next_sweep = now + _SWEEP_SECONDS
-            await self.reconcile_due()
-        self._unsubscribe()
+        with closing(self.begin()):
+            if not self._groups.api_version:
+                _LOG.info("claims of PodGroups need no controller: the API server does not serve PodGroups")
+                return
+            next_sweep = self._clock.monotonic()
+            while self._stop_reason is None and not await self._work.stopped_within(_TICK_SECONDS):
+                now = self._clock.monotonic()
+                if now >= next_sweep:
+                    self.sweep()
+                    next_sweep = now + _SWEEP_SECONDS
+                await self.reconcile_due()
 
-    def begin(self) -> None:
-        """Begin a term: existing objects count as they are; what appears from now on may be evidence of another controller."""
+    def begin(self) -> Subscription:
+        """Begin a term, which ends with the subscription to changes.
+
+        Existing objects count as they are; what appears from now on may be evidence of another controller.
+        """
         self._work.begin()
         self._has_begun = True
         self._changed.clear()
         self._work_of.clear()
         self._competing.begin()
-        self._unsubscribe()
-        self._subscription = self.ledger.events.subscribe(PodGroupChanged, lambda event: self._changed.add(event.key))
-
-    def _unsubscribe(self) -> None:
-        if self._subscription is not None:
-            self._subscription.close()
-            self._subscription = None
+        return self.ledger.events.subscribe(PodGroupChanged, lambda event: self._changed.add(event.key))
 
     async def stop(self) -> None:
         """End `keep_reconciling`; return when the writes in progress have ended."""
