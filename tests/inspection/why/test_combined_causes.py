@@ -430,6 +430,31 @@ def gang_that_fits_with_another_member_than_the_one_that_blocks_it(made: MadeClu
     made.pod("train-2", request("r", "gpu"), schedulingGroup={"podGroupName": "train"})
 
 
+@case(
+    "next do without request b, train-1: ask for no node selector and no node affinity ok, the gang fits",
+    false=("affinity, do without",),
+)
+def gang_with_a_member_that_no_node_takes_and_one_that_asks_for_too_much(made: MadeCluster) -> None:
+    made.gpus("n1", *(device(f"gpu-{number}") for number in range(3)))
+    made.add(pod_group("train", NAMESPACE, min_count=2))
+    made.pod("train", request("a", "gpu"), request("b", "gpu", count=3), schedulingGroup={"podGroupName": "train"})
+    made.pod("train-1", request("r", "gpu"), schedulingGroup={"podGroupName": "train"}, nodeSelector={"zone": "absent"})
+
+
+@case("next do without request b ok, the gang fits", false=("first, do without",))
+def gang_with_a_selector_that_fails_on_one_of_two_nodes(made: MadeCluster) -> None:
+    made.add(device_class("model-a", f'{ATTRIBUTES}.model == "A"'))
+    made.nodes("n2")
+    made.gpus("n1", *(device(f"gpu-{number}", attributes={"numa": 1}) for number in range(2)))
+    made.gpus("n2", device("gpu-0", attributes={"model": "A"}))
+    made.add(pod_group("train", NAMESPACE, min_count=2))
+    for name in ("train", "train-1"):
+        made.pod(name, request("a", "gpu"), schedulingGroup={"podGroupName": "train"})
+    made.objects["resourceclaims"][0]["spec"]["devices"]["requests"].append(
+        {"name": "b", "exactly": request("b", "model-a", allocationMode="ExactCount")["exactly"]}
+    )
+
+
 @case("next use the DeviceClass large-gpu ok, the gang fits", false=("fits next use the DeviceClass",))
 def gang_with_a_launcher_and_a_misspelt_class(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"), device("gpu-1"))

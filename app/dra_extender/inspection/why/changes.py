@@ -45,7 +45,7 @@ class ProposedChange(NamedTuple):
 
     `advice`: what to do, one thing after the other; `ends`: whom to end, which is named last.  `harmful`: as in NextStep.
     `place`: the pod, its claim, request and alternative that change, as far as it is one; `only_count`: only the number of devices
-    of a request, `drops`: the pod does without it.  `once`: what is so afterwards.
+    of a request, `drops`: the pod does without it.  `once`: what is so afterwards.  `named`: the text begins with a name.
     """
 
     advice: tuple[str, ...] = ()
@@ -57,6 +57,7 @@ class ProposedChange(NamedTuple):
     only_count: bool = False
     drops: bool = False
     once: str = CORRECTED
+    named: bool = False
 
     @property
     def text(self) -> str:
@@ -77,7 +78,8 @@ class ProposedChange(NamedTuple):
         if not (name and self.text):
             return self
         first, *others = self.advice or (self.text,)
-        return self._replace(advice=(f"{name}: {first}", *others), ends=self.ends if self.advice else ())
+        ends = self.ends if self.advice else ()
+        return self._replace(advice=(f"{name}: {first}", *others), ends=ends, named=True)
 
     def is_said_by(self, other: Self) -> bool:
         """Return whether another change contains all that this one advises, also for several pods; of alternatives the first."""
@@ -119,7 +121,7 @@ def advised(text: str, name: str = "") -> ProposedStep:
 def together(changes: Iterable[ProposedChange]) -> ProposedChange:
     """Return changes that are made one after the other, as one.
 
-    What a later change makes needless is not named.
+    What a later change makes needless is not named.  What begins with a name comes last: what follows is read as that pod's.
     """
     changes = tuple(changes)
     named = [
@@ -128,11 +130,12 @@ def together(changes: Iterable[ProposedChange]) -> ProposedChange:
         if not any(later.makes_needless(change) for later in changes[number:])
     ]
     return ProposedChange(
-        advice=tuple(text for change in named for text in change.advice),
+        advice=tuple(text for change in sorted(named, key=lambda change: change.named) for text in change.advice),
         changes=tuple(entry for change in changes for entry in change.changes),
         ended=tuple(name for change in changes for name in change.ended),
         ends=tuple(name for change in changes for name in change.ends),
         harmful=any(change.harmful for change in changes),
+        named=any(change.named for change in changes),
     )
 
 

@@ -149,6 +149,12 @@ def _is_said_by(compound: ProposedStep, step: ProposedStep) -> bool:
     return step.change.text == CORRECT_SELECTOR or step.change.is_said_by(compound.change)
 
 
+def _needs_less(step: ProposedStep, other: ProposedStep) -> bool:
+    """Return whether a step that was tried is only a part of another one that helps no better."""
+    same = step.change.text == other.change.text
+    return not same and step.helps >= other.helps and bool(step.nodes) and step.change.is_said_by(other.change)
+
+
 def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
     """Return the pod of this name.
 
@@ -394,8 +400,10 @@ def _with_steps(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[
         steps,
         key=lambda step: (step.change.harmful, any(ended.budget for ended in _ended_pods(view, pod, step))),
     )
-    # The gang and a reason against the pod may have the same step.
-    steps = list({step.change.text: step for step in reversed(steps)}.values())[::-1]
+    unique = {step.change.text: step for step in reversed(steps)}
+    steps = [
+        step for step in reversed(unique.values()) if not any(_needs_less(other, step) for other in unique.values())
+    ]
     if report.scheduler_absent:
         steps = _with_scheduler(view, pod, report, steps)
     next_steps = (
