@@ -399,9 +399,10 @@ def resource_that_nothing_serves_beside_a_held_one(made: MadeCluster) -> None:
 
 
 @case(
+    "PodGroup ml/train: 0 of 2 placed, all 2 needed; launcher: kube-scheduler finds no node for the pod: 0/1 nodes",
     "not ready launcher kube-scheduler finds no node for the pod: 0/1 nodes are available: 1 Insufficient cpu.",
     "next launcher: ask for 4 of cpu ok, the gang fits",
-    false=("allocated",),
+    false=("allocated", "fits n1"),
 )
 def gang_whose_launcher_needs_no_device_and_fits_nowhere(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"))

@@ -74,7 +74,7 @@ from dra_extender.model.pod import Pod, WholePod
 from dra_extender.scheduling.claims.preconditions import Readiness
 from dra_extender.scheduling.evaluation.result import FilterResult
 
-_CAUSES_OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS, Cause.NODES})
+_CAUSES_OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS, Cause.NODES, Cause.NOT_DEVICES})
 _CAUSES_AT_END: Final = frozenset({Cause.FINISHED, Cause.DELETING, Cause.BOUND})
 _ALLOCATION_CODES: Final = frozenset({Code.CLAIM_ON_OTHER_NODE})
 _OF_NAMES: Final = frozenset({Code.CLASS_MISSING, Code.CLAIM_MISSING, Code.CLAIM_NOT_CREATED})
@@ -354,7 +354,9 @@ def _with_gang(
             report = msgspec.structs.replace(report, usable=(), unbound=(), notes=(*report.notes, text))
     gang = gang_report(view, diagnosis, reasons.branches(), node_reasons)
     if report.cause in _CAUSES_OF_GANG and own is None and gang.placed < max(gang.min_count, 1):
-        report = msgspec.structs.replace(report, cause=Cause.POD_GROUP, summary=gang_summary(gang))
+        report = msgspec.structs.replace(
+            report, cause=Cause.POD_GROUP, summary=gang_summary(gang), usable=(), unbound=()
+        )
     notes = (*report.notes, diagnosis.limit) if diagnosis.limit else report.notes
     notes += tuple(islice(_unscheduled_members(view, pod), EXAMPLES))
     report = msgspec.structs.replace(report, gang=gang, beside=node_reasons, notes=notes)
