@@ -24,7 +24,7 @@ class ClaimReserver:
         self._waiting: dict[str, list[_Request]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def reserve(self, record: ClaimRecord, consumer: ConsumerReference, limit: int = MAX_RESERVATIONS) -> None:
+    async def reserve(self, record: ClaimRecord, consumer: ConsumerReference, limit: int) -> None:
         """Return when the claim is reserved for the consumer, and with it for no more than `limit`."""
         uid, future = record.claim.metadata.uid, asyncio.get_running_loop().create_future()
         batch = self._waiting.get(uid)

@@ -164,16 +164,13 @@ class GangPlanner:
             raise PlanUnfinishedError(UnreadSpecs(tuple(unread.values())))
 
     def _begin(self, request: PlanRequest, facts: _PlanFacts, budget: CallBudget) -> _OngoingPlan:
-        offered, members = (
-            request.offered,
-            members_of(request.candidates, request.offered.to, self.ledger.member_fit.digest),
-        )
+        members = members_of(request.candidates, request.offered.to, self.ledger.member_fit.digest)
         if len(self._capacities) > _MOST_CAPACITIES:
             self._capacities.clear()
         oracle = PlacementOracle(
             self.ledger, self.allocator, self.equivalence, self._capacities, request, facts.backed_off, budget
         )
-        search = GangSearch(members, offered.nodes, oracle, request.steps)
+        search = GangSearch(members, request.offered.nodes, oracle, request.steps)
         return _OngoingPlan(request, facts, oracle, search, search.solve(request.needed))
 
     def _facts(self, request: PlanRequest) -> _PlanFacts:

@@ -213,11 +213,9 @@ class PodGroupClaimController:
 
     def __post_init__(self) -> None:
         self._groups = self.cluster.pod_groups
-        self._pods = self.cluster.pods
         self._clock = self.cluster.clock
         self.writer = PodGroupClaimWriter(self.ledger, self.cluster, self.claim_writer)
         self._enabled = self.options.group_claims_enabled and self.options.pod_group_claims
-        self._grace = self.options.group_claims_grace_seconds
         self._competing = CompetingController(self.ledger)
         # Set when another controller is detected: that ends the work for the life of the process.
         self._stop_reason: str | None = None
@@ -341,13 +339,14 @@ class PodGroupClaimController:
 
     def _steps(self, group: PodGroup, plan: ReconcilePlan, *, is_leaving: bool) -> Iterator[_Step]:
         """Yield the writes that the group needs and that can be done, in order."""
+        grace = self.options.group_claims_grace_seconds
         for create in plan.create:
-            yield _Step(("make", create.owner.uid, create.entry), self._grace, partial(self.writer.create, create))
+            yield _Step(("make", create.owner.uid, create.entry), grace, partial(self.writer.create, create))
         if plan.record:
             key = ("record", *(text for entry in sorted(plan.record.items()) for text in entry))
             yield _Step(key, PUBLISH_DELAY_SECONDS, partial(self._record, group, plan.record))
         if is_leaving:
-            yield _Step(("let_go", group.metadata.uid), self._grace, partial(self.writer.unprotect, group))
+            yield _Step(("let_go", group.metadata.uid), grace, partial(self.writer.unprotect, group))
         for publish in plan.publish:
             yield _Step(_publish_key(publish.pod.uid), PUBLISH_DELAY_SECONDS, partial(self._publish, publish))
 
@@ -360,7 +359,7 @@ class PodGroupClaimController:
         """Record the claims in the pod's status, if its resourceVersion is still that of the plan."""
         pod = publish.pod
         self._competing.will_publish(pod.uid)
-        await self._pods.record_claims(pod.namespace, pod.name, pod.uid, pod.resource_version, publish.claims)
+        await self.cluster.pods.record_claims(pod.namespace, pod.name, pod.uid, pod.resource_version, publish.claims)
 
     async def _run_steps(self, key: Key, work: _GroupWork, steps: Sequence[_Step]) -> None:
         """Do these writes, some at a time.  Each is due again later, in case it failed or the watch never delivers it."""
