@@ -460,3 +460,15 @@ def test_claims_are_asked_of_a_snapshot(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "warning: fits no node of" in result.stdout
     assert "at most 1 of 2 devices, on n1 [never-fits]" in result.stdout
+
+
+def test_rules_of_a_policy_are_judged_for_the_slices_of_a_snapshot(tmp_path: Path) -> None:
+    file, policy = tmp_path / "state.tar.gz", tmp_path / "policy.yaml"
+    write_snapshot(one_gpu_held().cluster(), file)
+    rules = ", ".join(f"{{name: {name}, pool: {pool}, bindsToNode: true}}" for name, pool in (("a", "n1"), ("b", "n9")))
+    policy.write_text(f"rules: [{rules}]")
+    assert lint(policy, "--strict").exit_code == 0
+    result = lint(policy, "--strict", "--snapshot", str(file))
+    assert result.exit_code == 1
+    assert "rule b has no effect: none of 1 published devices takes anything from it [no-effect]" in result.stdout
+    assert "rule a" not in result.stdout

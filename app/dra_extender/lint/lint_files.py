@@ -31,6 +31,7 @@ from dra_extender.lint.read import (
 )
 from dra_extender.manifests.documents import FieldPath, Position, YamlError
 from dra_extender.manifests.problems import path_text
+from dra_extender.model.resource_slice import ResourceSlice
 
 _START: Final = Position(1, 1)
 _NOTHING: Final = (
@@ -62,12 +63,16 @@ class LintReport(NamedTuple):
 
 
 def lint_files(
-    files: Iterable[LintFile], *, beside_counters: bool = False, further: Iterable[PlacedFinding] = ()
+    files: Iterable[LintFile],
+    *,
+    beside_counters: bool = False,
+    of_cluster: Iterable[ResourceSlice] = (),
+    further: Iterable[PlacedFinding] = (),
 ) -> LintReport:
     """Lint these files together: classes and slices of one apply to claims and policies of all.
 
-    `beside_counters`: slices may have devices beside shared counters, as in Kubernetes 1.34.  `further`: findings of other
-    checks about the objects of these files.
+    `beside_counters`: slices may have devices beside shared counters, as in Kubernetes 1.34.  `of_cluster`: slices of a cluster,
+    for which policies are beside those of the files.  `further`: findings of other checks about the objects of these files.
     """
     subjects: list[tuple[str, LintedObject]] = []
     policies: list[PolicyText] = []
@@ -95,7 +100,7 @@ def lint_files(
         subjects.extend((file.name, subject) for subject in subjects_of_file)
         slices.extend(slices_in(file))
         others.extend(_device_count_findings(file))
-    others += (*pool_findings(slices), *policy_findings(policies, slices), *further)
+    others += (*pool_findings(slices), *policy_findings(policies, slices, of_cluster), *further)
     findings = sorted(
         _all_findings(subjects, others),
         key=lambda finding: (order[finding.file], finding.line, finding.column),

@@ -1,7 +1,7 @@
 """Lint of policy files: rules that cannot be read or change nothing, and neighbours that judge each other differently."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -63,8 +63,16 @@ def slices_in(file: LintFile) -> Iterator[PlacedSlice]:
                 yield PlacedSlice(file.name, document.position_of(), reader.convert(as_v1(item)))
 
 
-def policy_findings(policies: Sequence[PolicyText], slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:
-    """Yield the findings of each policy with all slices; without a policy, of the slices of each file alone."""
+def policy_findings(
+    policies: Sequence[PolicyText], slices: Sequence[PlacedSlice], of_cluster: Iterable[ResourceSlice] = ()
+) -> Iterator[PlacedFinding]:
+    """Yield the findings of each policy with all slices; without a policy, of the slices of each file alone.
+
+    `of_cluster`: slices for which policies are, too; slices of the files replace those of the same name.
+    """
+    together = [published.slice_ for published in slices]
+    names = {slice_.name for slice_ in together}
+    together += [slice_ for slice_ in of_cluster if slice_.name not in names] if policies else ()
     for policy in policies:
         try:
             overlay = parse_policy(policy.text.encode(), "policy")
@@ -74,7 +82,7 @@ def policy_findings(policies: Sequence[PolicyText], slices: Sequence[PlacedSlice
                 position = policy.document.position_of(path)
                 yield placed(policy.file, position, "policy", finding, path_text(path))
             continue
-        for rule, finding in _policy_findings(overlay, [published.slice_ for published in slices]):
+        for rule, finding in _policy_findings(overlay, together):
             yield placed(policy.file, policy.position_of(rule), "policy", finding)
     by_file: dict[str, list[PlacedSlice]] = defaultdict(list)
     for published in slices if not policies else ():

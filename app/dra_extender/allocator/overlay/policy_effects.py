@@ -1,6 +1,6 @@
 """The effects of a policy on the published devices: rules without effect, and neighbours whose rules disagree."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -98,19 +98,25 @@ def asymmetric_rules(devices: Sequence[PublishedDevice]) -> Iterator[AsymmetricR
     """Yield neighbours whose rules disagree; of each pair of expressions the first two devices."""
     rules = _NeighbourRules()
     reported: set[tuple[str | None, str | None]] = set()
-    for pairs, (refusing, neighbour) in enumerate(
-        (refusing, neighbour)
-        for refusing in devices
-        if refusing.device.compatible_only_with is not None
-        for neighbour in devices
-        if neighbour is not refusing and is_neighbour(refusing.device.neighbours_on, refusing.scope, neighbour.scope)
-    ):
-        if pairs >= MAX_PAIRS:
-            return
+    for refusing, neighbour in islice(_neighbours(devices), MAX_PAIRS):
         key = (refusing.device.compatible_only_with, neighbour.device.compatible_only_with)
         if key not in reported and not rules.is_true(refusing, neighbour) and rules.accepts(neighbour, refusing):
             reported.add(key)
             yield AsymmetricRule(refusing, neighbour)
+
+
+def _neighbours(devices: Sequence[PublishedDevice]) -> Iterator[tuple[PublishedDevice, PublishedDevice]]:
+    """Yield each device that has a rule with each neighbour that the rule concerns: a device of its pool or node."""
+    near = defaultdict[object, list[PublishedDevice]](list)
+    for device in devices:
+        near[device.scope.pool_id].append(device)
+        near[NODE, device.scope.node].append(device)
+    for owner in devices:
+        on = owner.device.neighbours_on
+        if owner.device.compatible_only_with is not None:
+            for neighbour in near[(NODE, owner.scope.node) if on == NODE else owner.scope.pool_id]:
+                if neighbour is not owner and is_neighbour(on, owner.scope, neighbour.scope):
+                    yield owner, neighbour
 
 
 class _NeighbourRules:

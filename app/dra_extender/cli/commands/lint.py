@@ -1,4 +1,5 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -11,9 +12,12 @@ from dra_extender.cli.color import painted
 from dra_extender.manifests.files import files_in, read_text, title
 
 if TYPE_CHECKING:
+    from dra_extender.inspection.objects import ClusterObjects
     from dra_extender.lint.read import LintFile, PlacedFinding
+    from dra_extender.model.resource_slice import ResourceSlice
 
 _SLICE: Final = "ResourceSlice"
+_SLICES: Final = "resourceslices"
 
 
 class LintFormat(StrEnum):
@@ -81,8 +85,13 @@ def command(
         raise typer.BadParameter("expected a FILE, a folder, or - for standard input")
     texts, problems = _texts(paths)
     manifests = read_files(texts)
-    further = _cluster_findings(source, manifests, live=live)
-    report = lint_files(manifests, beside_counters=kubernetes is TargetRelease.OLDEST, further=further)
+    objects = source.read() if live or source.is_set else None
+    report = lint_files(
+        manifests,
+        beside_counters=kubernetes is TargetRelease.OLDEST,
+        of_cluster=() if objects is None else _slices_of(objects),
+        further=_cluster_findings(objects, source.namespace, manifests),
+    )
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     match output:
         case LintFormat.JSON:
@@ -103,17 +112,28 @@ def command(
         raise typer.Exit(ExitStatus.NEGATIVE)
 
 
-def _cluster_findings(source: ClusterSource, files: "Sequence[LintFile]", *, live: bool) -> Iterable["PlacedFinding"]:
+def _slices_of(objects: "ClusterObjects") -> Iterator["ResourceSlice"]:
+    """Yield the slices of a cluster; those that cannot be read are left out."""
+    from dra_extender.model.api_json import ModelError
+    from dra_extender.model.resource_slice import SliceReader
+
+    reader = SliceReader()
+    for data in objects.of_kind(_SLICES):
+        with suppress(ModelError):
+            yield reader.read(data)
+
+
+def _cluster_findings(
+    objects: "ClusterObjects | None", own_namespace: str | None, files: "Sequence[LintFile]"
+) -> Iterator["PlacedFinding"]:
     """Yield names that do not exist, and claims that fit no node, in the cluster or otherwise among the objects of all files."""
     from dra_extender.inspection.never_fits import never_fits
     from dra_extender.inspection.unknown_names import unknown_names
     from dra_extender.simulator.apiserver.objects import NAMESPACE
 
-    asks_cluster = live or source.is_set
-    objects = source.read() if asks_cluster else None
-    namespace = objects.namespace if objects is not None else source.namespace or NAMESPACE
+    namespace = objects.namespace if objects is not None else own_namespace or NAMESPACE
     yield from unknown_names(objects, files, namespace)
-    if asks_cluster or any(_SLICE in file.text for file in files):
+    if objects is not None or any(_SLICE in file.text for file in files):
         yield from never_fits(objects, files, namespace)
 
 
