@@ -147,6 +147,27 @@ def claim_that_is_deleted_and_misspells_its_class(made: MadeCluster) -> None:
     deleted(made, "example.com/keep")
 
 
+@case(
+    "held by claim ml/claim-old (being deleted) claim ml/claim-old is kept by finalizer example.com/keep",
+    "next wait until claim ml/claim-old is gone",
+    false=("delete-protection",),
+)
+def claim_that_is_deleted_and_keeps_its_device(made: MadeCluster) -> None:
+    held(made)
+    made.objects["pods"].pop()
+    deleted(made, "resource.kubernetes.io/delete-protection", "example.com/keep")
+    del made.objects["resourceclaims"][-1]["status"]["reservedFor"]
+    made.pod("train", request("r", "gpu"))
+
+
+@case("held by ml/old (being deleted) pod ml/old is kept by finalizers example.com/a, example.com/b next wait until")
+def pod_that_is_deleted_and_keeps_its_device(made: MadeCluster) -> None:
+    held(made)
+    metadata = made.objects["pods"][-1]["metadata"]
+    metadata.update(deletionTimestamp=CREATED, finalizers=["example.com/a", "example.com/b"])
+    made.pod("train", request("r", "gpu"))
+
+
 @case("next wait until the claim is gone and made again from its template ok on n1", false=("create the claim",))
 def generated_claim_that_is_deleted(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"))

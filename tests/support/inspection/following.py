@@ -300,6 +300,7 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r'(?:have DeviceClass (\S+) )?ask for ("\w+" in device\..+) first', _ask_first),
     (r"end ([^/ ]+)/([^/ ]+)", _end),
     (rf"delete claim {NAMESPACE}/(\S+), which no pod uses", _delete_claim),
+    (rf"wait until claim {NAMESPACE}/(\S+) is gone, which is being deleted", _delete_claim),
     (rf"wait until claim {NAMESPACE}/(\S+) is released, whose pods (have ended|are being deleted)", _wait_for_release),
     (r"wait until the scheduling gates of (\S+) are removed: .+", _remove_gates),
     (r"do without alternative (\S+)/(\S+)", _do_without_alternative),

@@ -31,6 +31,7 @@ from dra_extender.model.metadata import split_key
 from dra_extender.model.node import Node
 from dra_extender.model.node_selector import NodeSelector
 from dra_extender.model.pod import Pod
+from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.preconditions import why_unusable_on
@@ -90,6 +91,10 @@ def _unmatched(selector: NodeSelector) -> str:
     return shortened(f"no node matches {' or '.join(terms)}", _LONGEST)
 
 
+def _kept_by(finalizers: Sequence[str]) -> str:
+    return f"kept by {'finalizer' if len(finalizers) == 1 else 'finalizers'} {listed(finalizers)}"
+
+
 _OF_WHOLE_SETS: Final = frozenset({Code.COUNTERS, Code.GROUPS})
 _OF_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
 
@@ -131,6 +136,7 @@ class FurtherReasons:
             case Code.COUNTERS if nearest is not None:
                 yield from self._of_counters(facts, nearest)
         if nearest is not None:
+            yield from self._kept_holders(nearest)
             yield from self._beside_code(rejection.code, nearest.device_id, facts.demand, option)
         yield from self._of_other_devices(facts, facts.demand, node)
         if option.count == ALL:
@@ -154,7 +160,7 @@ class FurtherReasons:
                 users = [consumer.get("name", "") for consumer in stored.get("status", {}).get("reservedFor") or ()]
                 if finalizers:
                     used = f"; it is reserved for {listed(users)}" if users else ""
-                    yield f"kept by {'finalizer' if len(finalizers) == 1 else 'finalizers'} {listed(finalizers)}{used}"
+                    yield f"{_kept_by(finalizers)}{used}"
         if facts.demand is None and closeness(rejection.code) == 0:
             yield from self._beside_devices(facts.nodes)
 
@@ -179,6 +185,17 @@ class FurtherReasons:
             allocation = claim.record.claim.status.allocation
             if allocation is not None and allocation.node_selector is not None:
                 yield _unmatched(allocation.node_selector)
+
+    def _kept_holders(self, nearest: NearestDevice) -> Iterator[str]:
+        """Yield the holders of a device that are being deleted and stay until others remove their finalizers."""
+        for holder in dict.fromkeys(share.holder for share in nearest.holders if share.holder.leaving):
+            kinds = (("pods", holder.consumers), ("resourceclaims", () if holder.consumers else (holder.claim,)))
+            for kind, name in ((kind, name) for kind, names in kinds for name in names):
+                namespace, own_name = split_key(name)
+                metadata = (self._view.stored(kind, own_name, namespace) or {}).get("metadata", {})
+                finalizers = [text for text in metadata.get("finalizers") or () if text != FINALIZER]
+                if finalizers and metadata.get("deletionTimestamp"):
+                    yield f"{'pod' if kind == 'pods' else 'claim'} {name} is {_kept_by(finalizers)}"
 
     def _of_taints(
         self, facts: ReasonFacts, nearest: NearestDevice, tolerations: Sequence[DeviceToleration]
