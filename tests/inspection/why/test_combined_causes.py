@@ -516,6 +516,18 @@ def requests_that_both_mean_tainted_devices_of_which_one_asks_for_too_many(made:
     made.pod("train", request("a", "gpu"), request("b", "gpu", count=2))
 
 
+@case("next do without claim b, end ml/old-0 ok on n1", false=("old-0, ml/old",))
+def claims_that_compete_for_devices_that_are_held(made: MadeCluster) -> None:
+    made.nodes("n2")
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    made.gpus("n2", device("gpu-0"))
+    for number, (name, gpu) in enumerate((("n1", "gpu-0"), ("n1", "gpu-1"), ("n2", "gpu-0"))):
+        made.running(f"old-{number}", name, gpu, request("r", "gpu"))
+    two_claims(made, request("r", "gpu"), request("r", "gpu"))
+    requests = made.objects["resourceclaims"][-1]["spec"]["devices"]["requests"]
+    requests.append({**requests[0], "name": "s"})
+
+
 @case("next do without request b ok on n1")
 def request_with_a_misspelt_capacity_beside_one_that_takes_the_device(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0", capacity={"memory": "40Gi"}))

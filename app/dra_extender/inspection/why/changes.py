@@ -81,6 +81,13 @@ class ProposedChange(NamedTuple):
         ends = self.ends if self.advice else ()
         return self._replace(advice=(f"{name}: {first}", *others), ends=ends, named=True)
 
+    def ending_only(self, ends: Collection[str]) -> Self:
+        """Return the change that ends only these of its pods, and leaves the claims of the others allocated."""
+        staying = set(self.ends) - set(ends)
+        kept = (change for change in self.changes if staying.isdisjoint(_users(change.before)))
+        ended = tuple(name for name in self.ended if name not in staying)
+        return self._replace(changes=tuple(kept), ended=ended, ends=tuple(name for name in self.ends if name in ends))
+
     def is_said_by(self, other: Self) -> bool:
         """Return whether another change contains all that this one advises, also for several pods; of alternatives the first."""
         texts = [text.partition(", or ")[0] for text in self.advice]
@@ -521,6 +528,12 @@ def with_expressions(edits: Mapping[str, str]) -> Edit:
                 cel["expression"] = edits[cel["expression"]]
 
     return edit
+
+
+def _users(claim: Json | None) -> Iterator[str]:
+    """Yield the pods (`namespace/name`) for which a claim is reserved; nothing of another object."""
+    metadata, status = (claim or {}).get("metadata", {}), (claim or {}).get("status", {})
+    return (f"{metadata.get('namespace')}/{user.get('name')}" for user in status.get("reservedFor") or ())
 
 
 def _claim_in(record: ClaimRecord) -> Json:

@@ -18,6 +18,7 @@ from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.eligibility import untolerated_taints
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.fewest_ends import irreducible
 from dra_extender.inspection.near_names import names_there
 from dra_extender.inspection.objects import unread
 from dra_extender.inspection.why.advice import advice
@@ -192,7 +193,23 @@ class Reasons:
         if self._trials.of_gang:
             return None
         steps = (self._change_and_further(further, end) for further in range(1, MOST_CHANGES))
-        return self._without_a_claim() or next(filter(None, steps), None) or self._beside_advice()
+        found = self._without_a_claim() or next(filter(None, steps), None) or self._beside_advice()
+        return found and self._with_fewest_ends(found)
+
+    def _with_fewest_ends(self, step: ProposedStep) -> ProposedStep:
+        """Return the step without the end of pods that its other changes make needless."""
+        if len(step.change.ends) <= 1 or self._trials.applied_change.changes:
+            return step
+
+        def try_ending(ends: Sequence[str]) -> ProposedStep | None:
+            return self._trials.try_change(step.change.ending_only(ends), self._nodes)
+
+        def suffices(ends: Sequence[str]) -> bool:
+            fewer = try_ending(ends)
+            return fewer is not None and fewer.verified == step.verified
+
+        ends = irreducible(step.change.ends, suffices)
+        return step if len(ends) == len(step.change.ends) else try_ending(ends) or step
 
     def _steps_against(self, facts: ReasonFacts) -> Iterator[ProposedStep]:
         """Yield, for each way to help, the smallest change after which the pod fits on some of these nodes."""
