@@ -112,6 +112,16 @@ async def test_a_pod_that_a_new_taint_evicts_is_named(made: MadeCluster) -> None
     assert (await what_if(made.cluster(), Changes(drained=["n2"]))).notes == ()
 
 
+async def test_a_pod_whose_device_a_written_slice_lacks_is_named(made: MadeCluster) -> None:
+    (was,) = (item for item in made.objects["resourceslices"] if item["spec"]["nodeName"] == "n1")
+    other = {**was, "spec": {**was["spec"], "devices": [device("gpu-9")]}}
+    report = await what_if(made.cluster(), Changes(objects=[written("resourceslices", other)]))
+    (note,) = report.notes
+    assert note.startswith("pod ml/old, which is counted as running here, has device gpu.example.com/n1/gpu-0: ")
+    made.objects["resourceslices"].remove(was)
+    assert (await what_if(made.cluster(), Changes(drained=["n2"]))).notes == ()
+
+
 async def test_many_evicted_pods_are_counted(made: MadeCluster) -> None:
     made.gpus("n3", *(device(f"gpu-{number}") for number in range(20)))
     for number in range(20):

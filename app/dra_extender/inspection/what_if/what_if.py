@@ -1,6 +1,7 @@
 """What would happen if: where the pods stand before and after changes, and how many more of one pod fit."""
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -17,10 +18,11 @@ from dra_extender.inspection.what_if.fill import MOST_COPIES, fill, find_subject
 from dra_extender.inspection.what_if.report import FORMAT, OutcomeKind, PodOutcome, PodRow, WhatIfReport
 from dra_extender.inspection.what_if.trial import Progress, Trial
 from dra_extender.model.api_json import number_of
+from dra_extender.model.device import device_id_of
 
 DEVICES_ONLY: Final = "devices only"
 _MOST_EVICTIONS: Final = 10
-"""Evicted pods that are named."""
+"""Evicted pods that are named, and pods with lost devices."""
 _ABSENT: Final = PodOutcome(kind=OutcomeKind.ABSENT)
 _ENDED: Final = PodOutcome(kind=OutcomeKind.ENDED)
 _WAITS: Final = PodOutcome(kind=OutcomeKind.WAITS)
@@ -48,9 +50,11 @@ async def what_if(
     changes = changes or Changes()
     before: _Placed | None = None
     evicted_before: frozenset[str] = frozenset()
+    lost_before: frozenset[str] = frozenset()
     if changes:
         before, trial_before = await _place_waiting(CopiedCluster(objects), policy, progress)
         evicted_before = frozenset(_evictions(trial_before))
+        lost_before = frozenset(_lost_devices(before, trial_before))
     switched = {gate.gate_name: GateState.ON if is_on else GateState.OFF for gate, is_on in changes.gates}
     others = (known for known in objects.origin.gates if known.gate not in switched)
     gates = (*others, *(AssumedGate(gate=name, state=state) for name, state in sorted(switched.items())))
@@ -66,6 +70,9 @@ async def what_if(
     notes += evictions[:_MOST_EVICTIONS]
     if len(evictions) > _MOST_EVICTIONS:
         notes.append(f"kube-controller-manager evicts {number_of(len(evictions) - _MOST_EVICTIONS, 'further pod')}")
+    if changes:
+        lost = (device for device in _lost_devices(after, trial) if device not in lost_before)
+        notes += islice(lost, _MOST_EVICTIONS)
     if subject is not None:
         fill_subject = find_subject(trial, subject)
         notes += fill_subject.notes
@@ -112,6 +119,17 @@ def _evictions(trial: Trial) -> Iterator[str]:
         taint = next(evicting_taints(pod, ledger, devices), None) if pod.needs_devices else None
         if taint is not None:
             yield f"kube-controller-manager evicts pod {pod.key}, which is counted as running here: {taint}"
+
+
+def _lost_devices(placed: _Placed, trial: Trial) -> Iterator[str]:
+    """Yield a sentence for each running pod with a device that no slice has; here the pod stays."""
+    devices = PublishedDevices(trial.view.ledger)
+    for key, outcome in placed.running.items():
+        for device in outcome.devices:
+            absence = devices.absence(device_id_of(device))
+            if absence:
+                yield f"pod {'/'.join(key)}, which is counted as running here, has device {device}: {absence}"
+                break
 
 
 def _rows(before: _Placed, after: _Placed, applied: AppliedChanges) -> Iterator[PodRow]:
