@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.state.reasons import SearchPaused
+from dra_extender.ledger import hold_book
 from dra_extender.scheduling.gang import coordinator
 from dra_extender.scheduling.gang.members import GangSnapshot, take_snapshot
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -117,3 +118,17 @@ async def test_the_plan_of_a_group_ends_with_the_first_plan_of_the_one_that_repl
     assert await world.ask("a", "n1") == {"a": ["n1"]}
     (plan,) = world.extender.hold_reporter.report(leads=True).plans
     assert {member.pod for member in plan.members} == {"default/a", "default/b"}
+
+
+async def test_a_member_gets_its_node_although_the_hold_of_its_shared_claim_ends_for_its_other_claim(
+    world: GangExtender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A namespace that has as many holds as it may have loses the oldest one."""
+    monkeypatch.setattr(hold_book, "MOST_OF_A_NAMESPACE", 1)
+    world.cards("n1", 2)
+    for claim in ("shared", "own"):
+        world.add_claim(claim)
+    world.add_pod("other", "shared")
+    world.gang("g", 1)
+    world.add_member("g", "a", "shared", "own")
+    assert await world.ask(["other", "a"], "n1") == {"other": ["n1"], "a": ["n1"]}

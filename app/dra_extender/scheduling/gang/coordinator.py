@@ -352,6 +352,10 @@ class GangCoordinator:
                 self.on_assigned(uid)
 
     def _hold(self, group: PodGroup, assignments: Mapping[str, Assignment], candidates: Sequence[PodClaims]) -> None:
+        # First the holds that exist: a new one may end the oldest of the namespace.
+        for candidate in candidates:
+            for held_claim in candidate.claims.held if candidate.pod.uid in assignments else ():
+                self.holds.extend(held_claim.uid, candidate.pod.uid)
         meta = group.metadata
         users: dict[str, list[str]] = {}
         for uid, assignment in assignments.items():
@@ -362,9 +366,6 @@ class GangCoordinator:
             nodes = {assignments[uid].node for uid in pods}
             versions = {name: self.ledger.state.version(name) for name in nodes}
             self.holds.place(meta.namespace, meta.uid, claim, pods, dict.fromkeys(nodes, placement), versions)
-        for candidate in candidates:
-            for held_claim in candidate.claims.held if candidate.pod.uid in assignments else ():
-                self.holds.extend(held_claim.uid, candidate.pod.uid)
 
     def _are_held(self, pods: Iterable[str]) -> bool:
         return any(self.ledger.holds.of_pod(uid) for uid in pods)

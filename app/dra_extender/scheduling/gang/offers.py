@@ -127,9 +127,10 @@ class GangOffers:
     def failure(self, group: PodGroup, pod_uid: str) -> Rejection | None:
         """Return why the pod gets no assignment, if no fact has changed since that was recorded."""
         gang_offers = self._gangs.get(group.metadata.uid)
-        if gang_offers is None or gang_offers.facts != self._facts(group, gang_offers.revision):
+        if gang_offers is None:
             return None
-        return gang_offers.reasons.get(_WHOLE_GANG) or gang_offers.reasons.get(pod_uid)
+        why = gang_offers.reasons.get(_WHOLE_GANG) or gang_offers.reasons.get(pod_uid)
+        return None if why is None or gang_offers.facts != self._facts(group, gang_offers.revision) else why
 
     def _facts(self, group: PodGroup, revision: int) -> tuple[object, ...]:
         """Return the versions of everything that a plan reads, and what is in backoff for members."""
