@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from dra_extender.kube.client.backoff import SleepAndJitter
 from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.kube.client.objects import WATCHED
-from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.model.pod import Pod

@@ -8,9 +8,9 @@ from typing import Final
 import structlog
 
 from dra_extender.kube.claims import KubeClaims, KubeClaimTemplates
+from dra_extender.kube.client.backoff import Backoff, SleepAndJitter
 from dra_extender.kube.client.errors import ForbiddenError
 from dra_extender.kube.client.objects import WATCHED
-from dra_extender.kube.client.retry import Backoff, SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.connection import ClusterConnection

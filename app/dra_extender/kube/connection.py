@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
+from dra_extender.kube.client.backoff import SleepAndJitter
 from dra_extender.kube.client.credentials import Credentials
 from dra_extender.kube.client.objects import ResourceKind
-from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport, WriteFence
 from dra_extender.kube.discovery import Discovery, ServerFacts

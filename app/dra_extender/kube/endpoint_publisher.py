@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
+from dra_extender.kube.client.backoff import Backoff, SleepAndJitter
 from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.client.objects import ApiObjects, ResourceKind
-from dra_extender.kube.client.retry import Backoff, SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import APPLY, ApiTransport
 

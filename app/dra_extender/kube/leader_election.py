@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 import structlog
 
+from dra_extender.kube.client.backoff import SleepAndJitter
 from dra_extender.kube.client.credentials import Credentials
 from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.client.objects import ApiObjects, ResourceKind, micro_time
-from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.runtime.clock import SystemClock

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 import msgspec
 import structlog
 
+from dra_extender.kube.client.backoff import Backoff, SleepAndJitter
 from dra_extender.kube.client.errors import (
     ApiCallError,
     ApiStatus,
@@ -24,7 +25,6 @@ from dra_extender.kube.client.errors import (
     read_status,
 )
 from dra_extender.kube.client.objects import ResourceKind
-from dra_extender.kube.client.retry import Backoff, SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.ledger.sinks import EventSink

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 import pytest_asyncio
 from dra_extender.kube.claims import KubeClaims
+from dra_extender.kube.client.backoff import SleepAndJitter
 from dra_extender.kube.client.credentials import find_credentials
-from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.cluster import KubeCluster

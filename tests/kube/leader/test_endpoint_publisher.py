@@ -1,7 +1,7 @@
 import asyncio
 import json
 
-from dra_extender.kube.client.retry import SleepAndJitter
+from dra_extender.kube.client.backoff import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.endpoint_publisher import EndpointPublisher, ServiceEndpoint

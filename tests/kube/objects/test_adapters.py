@@ -138,7 +138,7 @@ async def test_a_server_that_is_too_busy_is_asked_again_when_it_says(
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr("dra_extender.kube.client.retry.asyncio.sleep", sleep)
+    monkeypatch.setattr("dra_extender.kube.client.backoff.asyncio.sleep", sleep)
     faults.plan("patch", "resourceclaims", busy(2), times=3)
     faults.plan("patch", "resourceclaims", ANSWERED)
     assert await claims.update("space", "claim", CHANGE) == RAW

@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from dra_extender.kube.client.backoff import LONGEST, SHORTEST, Backoff, SleepAndJitter
 from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.client.objects import ResourceKind
-from dra_extender.kube.client.retry import LONGEST, SHORTEST, Backoff, SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.reflector import Reflector, lines
