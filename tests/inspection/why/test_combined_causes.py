@@ -477,7 +477,11 @@ def gang_with_a_selector_that_fails_on_one_of_two_nodes(made: MadeCluster) -> No
     )
 
 
-@case("next use the DeviceClass large-gpu ok, the gang fits", false=("fits next use the DeviceClass",))
+@case(
+    "ok launcher needs no device",
+    "next use the DeviceClass large-gpu ok, the gang fits",
+    false=("fits next use the DeviceClass", "allocated"),
+)
 def gang_with_a_launcher_and_a_misspelt_class(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"), device("gpu-1"))
     made.add(device_class("large-gpu"), pod_group("train", NAMESPACE, min_count=2))

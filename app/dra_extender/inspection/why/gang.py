@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 _HIDING: Final = frozenset({Code.NO_NODE, Code.POD_GATED, Code.SCHEDULER_ABSENT})
 """What keeps a member away before its devices are looked for."""
 _MOST_NAMES: Final = 100
-_HELD: Final = "held"
 _MOST_HELPED: Final = 3
 """Members for which a step is named."""
 _MOST_TRIED: Final = 2
@@ -292,7 +291,8 @@ def _members(view: ClusterView, diagnosis: "GangDiagnosis", blocker: str) -> Ite
         yield from unready
         for members in _decided(view, diagnosis.decided):
             # What is held is released.
-            yield msgspec.structs.replace(members, state=MemberState.WAITING) if members.text == _HELD else members
+            waits = members.state is MemberState.PLACED
+            yield msgspec.structs.replace(members, state=MemberState.WAITING) if waits else members
         if waiting:
             yield GangMembers(state=MemberState.WAITING, names=waiting)
         return
@@ -351,15 +351,19 @@ def _names(pods: Sequence[Pod]) -> tuple[str, ...]:
 
 
 def _decided(view: ClusterView, decided: Sequence[Pod]) -> Iterator[GangMembers]:
-    """Yield members that run, whose claims are allocated, or for which the running service holds devices until a time."""
+    """Yield members that run, have their claims allocated, need no device, or have devices that the service holds until a time."""
     bound = [pod for pod in decided if pod.node_name]
     with_holds = [pod for pod in decided if not pod.node_name and view.ledger.holds.of_pod(pod.uid)]
-    allocated = [pod for pod in decided if not pod.node_name and pod not in with_holds]
+    others = [pod for pod in decided if not pod.node_name and pod not in with_holds]
+    allocated = [pod for pod in others if pod.claims or pod.extended_claim]
+    without_devices = [pod for pod in others if pod not in allocated]
     if bound:
         nodes = tuple(pod.node_name for pod in bound[:_MOST_NAMES])
         yield GangMembers(state=MemberState.BOUND, names=_names(bound), nodes=nodes)
     if allocated:
         yield GangMembers(state=MemberState.ALLOCATED, names=_names(allocated))
+    if without_devices:
+        yield GangMembers(state=MemberState.PLACED, names=_names(without_devices), text="needs no device")
     if with_holds:
         holds = [view.ledger.holds.of_pod(pod.uid) for pod in with_holds]
         ends = {hold.claim_uid: hold.until for hold in view.hold_report.holds}
@@ -368,7 +372,7 @@ def _decided(view: ClusterView, decided: Sequence[Pod]) -> Iterator[GangMembers]
             state=MemberState.PLACED,
             names=_names(with_holds),
             nodes=tuple(next(iter(of_pod[0].placements)) for of_pod in holds[:_MOST_NAMES]),
-            text=_HELD,
+            text="held",
             until=min(until, default=None),
         )
 
