@@ -243,6 +243,17 @@ def test_price_of_the_end_of_a_pod_is_named(made: MadeCluster) -> None:
     )
 
 
+def test_price_says_that_the_pod_is_a_member_of_a_gang(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    for name, fewest in (("ring", 2), ("loose", None)):
+        made.add(pod_group(name, NAMESPACE, min_count=fewest))
+    held(made, "old", "n1", schedulingGroup={"podGroupName": "ring"})
+    made.pod("train", request("r", "gpu"))
+    assert lines_of(made)[1] == "        ml/old: no owner, priority 0, 12m old; member of gang ring"
+    made.objects["pods"][0]["spec"]["schedulingGroup"]["podGroupName"] = "loose"
+    assert lines_of(made)[1] == "        ml/old: no owner, priority 0, 12m old"
+
+
 def test_price_has_each_pod_that_uses_the_claim_and_says_how_many_more(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"))
     held(made, "h0", "n1")

@@ -232,9 +232,10 @@ def doubt_text(step: NextStep) -> str:
 def price_text(ended: EndedPod) -> str:
     """E.g. `Job train-1, priority 0, 3h old; kube-scheduler preempts no pod for devices`."""
     age = "" if ended.age is None else f", {age_text(ended.age)} old"
+    gang = f"; member of gang {ended.gang}" if ended.gang else ""
     budget = f"; PodDisruptionBudget {ended.budget} forbids its eviction now" if ended.budget else ""
     preemption = f"; {ended.preemption}" if ended.preemption else ""
-    return f"{ended.owner or 'no owner'}, priority {ended.priority}{age}{budget}{preemption}"
+    return f"{ended.owner or 'no owner'}, priority {ended.priority}{age}{gang}{budget}{preemption}"
 
 
 _MOST_HOLDERS: Final = 4

@@ -334,7 +334,8 @@ class ReportedEvent(Value, frozen=True):
 class EndedPod(Value, frozen=True):
     """A pod (`namespace/name`) that a step ends.  `owner` (`Job train-1`) is empty if it has none, `age` in seconds.
 
-    `budget` is the name of the PodDisruptionBudget that forbids to evict the pod now; empty if none does that was read.
+    `gang` is the name of the PodGroup with which the pod was scheduled as one of several; empty if it is of none.  `budget` is the
+    name of the PodDisruptionBudget that forbids to evict the pod now; empty if none does that was read.
     `a beside b`: no pod that has several budgets may be evicted.  `preemption` says what kube-scheduler's preemption does about a
     pod of lower priority than the one that waits; empty if that is not known.
     """
@@ -343,6 +344,7 @@ class EndedPod(Value, frozen=True):
     owner: str = ""
     priority: int = 0
     age: float | None = None
+    gang: str = ""
     budget: str = ""
     preemption: str = ""
 

@@ -437,11 +437,18 @@ def _ended_pods(view: ClusterView, pod: Pod, step: ProposedStep) -> tuple[EndedP
             owner=facts.controller,
             priority=other.priority,
             age=None if facts.created is None else max(0.0, view.now - facts.created),
+            gang=_gang_of(view, other),
             budget=forbidding.get(facts.key, ""),
             preemption=step.preemption if preemptible else "",
         )
         for other, facts in zip(ended, pod_facts, strict=True)
     )
+
+
+def _gang_of(view: ClusterView, pod: Pod) -> str:
+    """Return the name of the PodGroup of a pod if it is a gang; otherwise empty."""
+    group = None if pod.pod_group is None else view.ledger.pod_groups.get(pod.namespace, pod.pod_group)
+    return "" if group is None or group.min_count is None else group.metadata.name
 
 
 def _with_scheduler(
