@@ -204,6 +204,21 @@ async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_an
     assert (world.node_of("p1"), world.node_of("p2")) == ("n1", "n1")
 
 
+async def test_a_device_that_another_writer_has_first_is_given_back_before_anybody_hears_of_a_wait_for_it(
+    world: InMemoryExtender,
+) -> None:
+    claims = Seam(world.cluster.claims)
+    restart(world, claims=claims)
+    world.add_claim("foreign")
+    claims.before("update_status", lambda: world.allocate("foreign", "gpu-0", pool="n2"))
+    async with world.watching():
+        with pytest.raises(RetryableError, match=r"another writer allocated device .*/n2/gpu-0 first"):
+            await world.bind("p1", "n2")
+    assert world.devices("c1") == []
+    assert not world.messages("p1")
+    assert not world.pod("p1").get("status", {}).get("nominatedNodeName")
+
+
 async def test_all_members_that_run_on_the_claim_of_their_group_are_told_what_a_foreign_writer_took(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
