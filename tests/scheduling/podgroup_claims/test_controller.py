@@ -186,6 +186,36 @@ async def test_a_member_with_a_claim_of_its_own_beside_gets_both() -> None:
     ]
 
 
+async def test_an_own_claim_of_a_member_is_made_again_after_its_deletion() -> None:
+    world = ClaimMakingExtender()
+    world.group(GPU)
+    world.member("mixed", GPU, OWN)
+    await world.work()
+    made = world.made("own", "mixed")
+    world.cluster.store.delete(Key(StoredKind.CLAIM, "default", made[0]))
+    world.sync()
+    world.extender.group_claims.sweep()
+    await world.work()
+    assert world.made("own", "mixed") == made
+
+
+async def test_no_claim_is_made_for_an_own_entry_of_a_member_that_needs_none_by_its_status() -> None:
+    world = ClaimMakingExtender()
+    world.group(GPU)
+    world.member("mixed", GPU, OWN)
+
+    def needs_none(pod: Json) -> None:
+        pod.setdefault("status", {})["resourceClaimStatuses"] = [{"name": "own"}]
+
+    world.cluster.store.edit_unchecked(Key(StoredKind.POD, "default", "mixed"), needs_none)
+    await world.work()
+    assert world.made("own", "mixed") == []
+    assert world.pod("mixed")["status"]["resourceClaimStatuses"] == [
+        {"name": "own"},
+        {"name": "gpu", "resourceClaimName": world.made("gpu")[0]},
+    ]
+
+
 async def test_a_claim_that_kube_controller_manager_made_for_a_mixed_pod_is_taken() -> None:
     world = ClaimMakingExtender()
     world.group(GPU)
