@@ -4,8 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.ledger.group_entry_trials import GroupEntrySupport, GroupEntryTrials
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pod_groups import START_LABEL, GroupEntrySupport, GroupEntryTrials
+from dra_extender.ledger.pod_groups import START_LABEL
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.node import Node, read_node
 from dra_extender.model.pod import Pod, PodResourceClaim, read_pod

@@ -20,13 +20,14 @@ from dra_extender.ledger.events import (
     PodResolved,
 )
 from dra_extender.ledger.free_amounts import FreeAmounts
+from dra_extender.ledger.group_entry_trials import GroupEntryTrials
 from dra_extender.ledger.guard_index import GUARD_MARK, Guard, GuardIndex, guard_reservations, whole_devices
 from dra_extender.ledger.hold_book import HeldNodes, HoldBook, HoldView
 from dra_extender.ledger.member_fit import MemberFit
 from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.ledger.notifier import Notifier
 from dra_extender.ledger.orphans import users_of
-from dra_extender.ledger.pod_groups import GroupEntryTrials, PodGroupIndex
+from dra_extender.ledger.pod_groups import PodGroupIndex
 from dra_extender.ledger.pods import PodIndex
 from dra_extender.ledger.slices import Overlays, SliceIndex
 from dra_extender.ledger.usage import Reduced, UsageChange, UsageTable, UsageWith

@@ -3,7 +3,8 @@
 import random
 
 import pytest
-from dra_extender.ledger.pod_groups import START_LABEL, GroupEntrySupport, GroupReservation
+from dra_extender.ledger.group_entry_trials import GroupEntrySupport
+from dra_extender.ledger.pod_groups import START_LABEL, GroupReservation
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
 from dra_extender.scheduling.claims.group_entries import UNABLE_SECONDS
 from dra_extender.simulator.apiserver.objects import StoredKind

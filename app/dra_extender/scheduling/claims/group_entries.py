@@ -13,8 +13,9 @@ import structlog
 
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.ledger.group_entry_trials import GroupEntrySupport, GroupEntryTrial
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pod_groups import START_LABEL, GroupEntrySupport, GroupEntryTrial, GroupReservation, known_on
+from dra_extender.ledger.pod_groups import START_LABEL, GroupReservation, known_on
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod

@@ -5,8 +5,9 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.ledger.group_entry_trials import GroupEntrySupport
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pod_groups import GroupEntrySupport, GroupReservation
+from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.model.metadata import OwnerReference
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, PodResourceClaim
