@@ -10,7 +10,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.evaluation.result_table import NodeRanking
+from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
 from dra_extender.scheduling.evaluation.scoring import BEST, NO_TERMS, ratings
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options

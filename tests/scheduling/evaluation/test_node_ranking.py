@@ -1,7 +1,7 @@
 from dra_extender.allocator.fragmentation.loss import Fragmentation
 from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.scheduling.evaluation.expected_demand import PlacementRooms
-from dra_extender.scheduling.evaluation.result_table import NodeRanking
+from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -15,13 +15,13 @@ from dra_extender.model.pod import Pod
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.lookup import find_claims
-from dra_extender.scheduling.evaluation import ranking as ranking_module
+from dra_extender.scheduling.evaluation import least_loss as least_loss_module
 from dra_extender.scheduling.evaluation.evaluator import Prefetch
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
+from dra_extender.scheduling.evaluation.least_loss import LeastLoss, _among
+from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
 from dra_extender.scheduling.evaluation.node_results import NodeEvaluation
-from dra_extender.scheduling.evaluation.ranking import LeastLoss, _among
 from dra_extender.scheduling.evaluation.result import FilterResult
-from dra_extender.scheduling.evaluation.result_table import NodeRanking
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.scheduling.prioritize import PlainPods
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
@@ -387,7 +387,7 @@ async def test_a_node_whose_search_was_paused_is_rated_after_others(monkeypatch:
 
 async def test_ratings_end_with_the_slice_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the evaluation and after it, but for a few."""
-    monkeypatch.setattr(ranking_module, "_RATED_ANYWAY", 1)
+    monkeypatch.setattr(least_loss_module, "_RATED_ANYWAY", 1)
     nodes = ["n1", "n2", "n3"]
     least_loss, evaluation = begun(Preserving(n1=1, n2=1, n3=1))
     evaluation.under_holds = frozenset()
