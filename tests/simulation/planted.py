@@ -21,7 +21,7 @@ from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.endpoint_publisher import EndpointPublisher
 from dra_extender.kube.leader_election import LeaseView
 from dra_extender.kube.reflector import EventDispatcher
-from dra_extender.kube.scheduler_waker import KubeWaker
+from dra_extender.kube.scheduler_waker import KubeSchedulerWaker
 from dra_extender.ledger.claims import ClaimIndex
 from dra_extender.ledger.hold_book import HoldBook
 from dra_extender.ledger.ledger import Ledger
@@ -185,7 +185,7 @@ PLANTED: Final[dict[str, Plant]] = {
     "deletions are not delivered": _instead(EventDispatcher, "removed", _nothing),
     "a list does not end what is gone": _instead(EventDispatcher, "missing_from", _value(())),
     "a version that is gone is watched on": _instead(ApiCallError, "gone", property(_gone_is_forgotten)),
-    "pods are not woken": _instead(KubeWaker, "wake", _nothing_awaited),
+    "pods are not woken": _instead(KubeSchedulerWaker, "wake", _nothing_awaited),
     "nothing is released": _instead(ReclaimController, "keep_reclaiming", _sleep_for_ever),
     "holds end neither with time nor when they are stale": _all(
         _instead(HoldBook, "expire", _value(0)), _instead(StaleHolds, "_is_stale", _value(False))

@@ -24,7 +24,7 @@ from dra_extender.kube.events import KubeEvents
 from dra_extender.kube.leader_election import LeaderElection
 from dra_extender.kube.pods import KubePodGroups, KubePods
 from dra_extender.kube.reflector import PROMPT_SECONDS
-from dra_extender.kube.scheduler_waker import KubeWaker
+from dra_extender.kube.scheduler_waker import KubeSchedulerWaker
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.runtime.supervision import BackgroundTask, is_set_within
 from dra_extender.scheduling.ports.cluster import Clock, ServerUnavailableError
@@ -74,7 +74,7 @@ class KubeCluster:
         self.claim_templates = KubeClaimTemplates(self.transport, settings)
         self.pod_groups = KubePodGroups(self.transport, settings, lambda: self.facts.pod_groups if self.facts else None)
         self.events = KubeEvents(self.transport, settings, self.clock, self._connection.observer)
-        self.waker = KubeWaker(self.transport, settings, self.clock)
+        self.waker = KubeSchedulerWaker(self.transport, settings, self.clock)
         self._sinks: Mapping[str, EventSink] = {}
         # Optional kinds that the account has no right to list; the start did not wait for them.
         self._passed_over: set[str] = set()

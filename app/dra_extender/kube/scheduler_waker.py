@@ -16,8 +16,8 @@ WOKEN_AT_ANNOTATION: Final = "dra-extender.io/woken-at"
 _LOG = structlog.get_logger(__name__)
 
 
-class KubeWaker:
-    """Requeues rejected pods (`scheduling.ports.SchedulerWaker`) by changing an annotation of a DeviceClass made for this.
+class KubeSchedulerWaker:
+    """Requeues rejected pods (`scheduling.ports.cluster.SchedulerWaker`) by changing an annotation of a DeviceClass made for this.
 
     kube-scheduler requeues every pod that an extender rejected when any DeviceClass changes; slices alone requeue none.
     While the class or the right to patch it is missing, `last_error` says so and `wake` returns: pods then wait for

@@ -9,7 +9,7 @@ from dra_extender.kube.client.objects import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings, Timeouts
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.pods import KubePodGroups, KubePods
-from dra_extender.kube.scheduler_waker import KubeWaker
+from dra_extender.kube.scheduler_waker import KubeSchedulerWaker
 from dra_extender.kube.secret_store import SecretStore, StoredSecret
 from dra_extender.kube.token_reviewer import TokenReviewer
 from dra_extender.model.claim_edits import MetadataChange
@@ -241,7 +241,7 @@ async def test_waking_changes_one_annotation_each_time(
     faults: Faults, transport: ApiTransport, settings: KubeSettings
 ) -> None:
     clock = ManualClock()
-    waker = KubeWaker(transport, settings, clock)
+    waker = KubeSchedulerWaker(transport, settings, clock)
     faults.plan("patch", "deviceclasses", ANSWERED, times=2)
     await waker.wake()
     clock.pass_by(0.000001)
@@ -255,7 +255,7 @@ async def test_waking_changes_one_annotation_each_time(
 async def test_a_missing_class_or_right_is_a_sentence_and_no_error(
     faults: Faults, transport: ApiTransport, settings: KubeSettings
 ) -> None:
-    waker = KubeWaker(transport, settings, ManualClock())
+    waker = KubeSchedulerWaker(transport, settings, ManualClock())
     await waker.wake()
     assert waker.last_error is not None
     assert "DeviceClass wake-up.dra-extender.io does not exist" in waker.last_error
