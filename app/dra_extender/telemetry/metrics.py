@@ -10,7 +10,9 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from dra_extender.runtime.installation import build_version
-from dra_extender.telemetry.decision_metrics import ClaimMetrics, DecisionMetrics
+from dra_extender.telemetry.binding_metrics import BindingMetrics
+from dra_extender.telemetry.claim_metrics import ClaimMetrics
+from dra_extender.telemetry.decision_metrics import DecisionMetrics
 from dra_extender.telemetry.declaration import (
     MetricGroup,
     counter,
@@ -19,7 +21,7 @@ from dra_extender.telemetry.declaration import (
     plain_counter,
     plain_gauge,
 )
-from dra_extender.telemetry.device_metrics import BindingMetrics, DeviceMetrics
+from dra_extender.telemetry.device_metrics import DeviceMetrics
 from dra_extender.telemetry.request_metrics import ApiServerMetrics, CallMetrics
 from dra_extender.telemetry.upstream_metrics import UpstreamMetrics
 
