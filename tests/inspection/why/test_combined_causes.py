@@ -77,6 +77,16 @@ def selector_that_depends_on_a_condition(made: MadeCluster) -> None:
     selected(made, f'"model" in {ATTRIBUTES} ? {ATTRIBUTES}.model == "A" : false', model="C")
 
 
+@case('next ask for model == "C" ok on n1')
+def selector_with_a_variable(made: MadeCluster) -> None:
+    selected(made, f'cel.bind(found, {ATTRIBUTES}.model, found == "A" || found == "B")', model="C")
+
+
+@case('next ask for model == "C" ok on n1')
+def selector_with_a_list_of_values(made: MadeCluster) -> None:
+    selected(made, f'["A", "B"].exists(wanted, {ATTRIBUTES}.model == wanted)', model="C")
+
+
 @case("memory is 40Gi, wanted at least 80Gi", "next ask for memory >= 40Gi ok on n1")
 def selector_with_zero_before_the_comparison(made: MadeCluster) -> None:
     selected(made, f'0 <= device.capacity["{GPU}"].memory.compareTo(quantity("80Gi"))')

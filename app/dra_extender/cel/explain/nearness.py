@@ -1,10 +1,10 @@
 """How far a device is from satisfying an expression, the smallest change that selects it, and whether any device can satisfy it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from dra_extender.cel.analysis.attributes import driver_of, is_device_field, is_device_map, is_shared_domain, step_of
-from dra_extender.cel.analysis.walk import children_of, joined, mapped
+from dra_extender.cel.analysis.walk import children_of, is_free_name, joined, mapped, nodes_of
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.device import DeviceActivation, prepare_device
 from dra_extender.cel.environment import LATEST, Release
@@ -33,6 +33,10 @@ _TESTS: Final = frozenset({"@in", "startsWith", "endsWith", "contains", "matches
 """Tests of a value, its first operand, that equality with the device's value replaces."""
 _PLAIN: Final = (bool, int, float, str)
 _COST: Final = 1_000_000
+_NODE_UNITS: Final = 20
+
+_Variables = Mapping[str, TypedNode]
+"""What the variables of a part stand for, by name: the value of a cel.bind, or what the elements of a loop are of."""
 
 
 class Relaxation(NamedTuple):
@@ -121,7 +125,7 @@ def relaxed(
     `budget`; the result is None also where that is spent.
     """
     evaluation = Evaluation(expression, device, budget=budget)
-    changes = None if device.defect is not None else _weakenings(evaluation, evaluation.root, expected=True)
+    changes = None if device.defect is not None else _weakenings(evaluation, evaluation.root, {}, expected=True)
     if not changes:
         return None
     weaker_nodes = {id(change.written): change.weaker for change in changes}
@@ -139,24 +143,29 @@ class _Weakening(NamedTuple):
     selects_others: bool
 
 
-def _weakenings(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> list[_Weakening] | None:
+def _weakenings(
+    evaluation: Evaluation, node: TypedNode, variables: _Variables, *, expected: bool
+) -> list[_Weakening] | None:
     """Return what makes a part `expected`; None if nothing does."""
     outcome = evaluation.outcome(node)
     if outcome.error is None and unwrapped(outcome.value) is expected:
         return []
     match node:
         case typed_ast.Logical() if node.absorbing is not expected:
-            of_terms = [_weakenings(evaluation, term, expected=expected) for term in node.terms]
+            of_terms = [_weakenings(evaluation, term, variables, expected=expected) for term in node.terms]
             changes = [change for of_term in of_terms for change in of_term or ()]
             return None if None in of_terms else changes
         case typed_ast.Logical():
             terms = sorted(node.terms, key=lambda term: _distance(evaluation, term, expected=expected))
-            alternatives = (_weakenings(evaluation, term, expected=expected) for term in terms)
+            alternatives = (_weakenings(evaluation, term, variables, expected=expected) for term in terms)
             return next((changes for changes in alternatives if changes is not None), None)
         case typed_ast.Invoke() if node.function.name == "!_":
-            return _weakenings(evaluation, node.arguments[0], expected=not expected)
+            return _weakenings(evaluation, node.arguments[0], variables, expected=not expected)
         case typed_ast.Conditional():
-            return _weakenings(evaluation, _taken_branch(evaluation, node), expected=expected)
+            return _weakenings(evaluation, _taken_branch(evaluation, node), variables, expected=expected)
+        case typed_ast.CelBind():
+            evaluation.defer(node.slot, node.source)
+            return _weakenings(evaluation, node.body, _with_variables(variables, node), expected=expected)
         case typed_ast.ComprehensionLoop(kind="exists") if expected:
             # The element that comes closest.
             nearest = min(
@@ -165,34 +174,70 @@ def _weakenings(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> l
             if not nearest:
                 return None
             evaluation.set_variables(node.slots, nearest)
-            return _weakenings(evaluation, node.body, expected=True)
-    weakening = _weakened(evaluation, node, expected=expected)
+            return _weakenings(evaluation, node.body, _with_variables(variables, node), expected=True)
+    weakening = _weakened(evaluation, node, variables, expected=expected)
     return None if weakening is None else [weakening]
 
 
-def _weakened(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> _Weakening | None:
+def _with_variables(variables: _Variables, node: typed_ast.CelBind | typed_ast.ComprehensionLoop) -> _Variables:
+    """Return the variables with those that a loop or a cel.bind adds."""
+    names = node.written.names if isinstance(node.written, ast.Comprehension) else ()
+    return {**variables, **dict.fromkeys(names, _bound(node.source, variables))}
+
+
+def _parts_read(node: TypedNode, variables: _Variables) -> Iterator[TypedNode]:
+    """Yield a part and what the variables that it reads stand for, each once."""
+    pending, names = [node], set[str]()
+    while pending:
+        part = pending.pop()
+        yield part
+        read = {name.name for name in nodes_of(part.written) if isinstance(name, ast.Identifier)} - names
+        names |= read
+        pending += [variables[name] for name in read if name in variables]
+
+
+def _is_open(evaluation: Evaluation, node: TypedNode, variables: _Variables) -> bool:
+    """Return whether a part depends on the device; True if the budget is spent."""
+    return any(
+        not evaluation.spend(_NODE_UNITS)
+        or (isinstance(name, ast.Identifier) and is_free_name(name) and name.name not in variables)
+        for part in _parts_read(node, variables)
+        for name in nodes_of(part.written)
+    )
+
+
+def _bound(node: TypedNode, variables: _Variables) -> TypedNode:
+    """Return the value of a variable of cel.bind; any other part as it is."""
+    if isinstance(node, typed_ast.Variable) and node.lazy and isinstance(node.written, ast.Identifier):
+        return variables.get(node.written.name, node)
+    return node
+
+
+def _weakened(evaluation: Evaluation, node: TypedNode, variables: _Variables, *, expected: bool) -> _Weakening | None:
     """Return a comparison with the value that the device has; None if the node is no flag and tests no value against a constant."""
-    written = _function(node)
+    written, flag = _function(node), _bound(node, variables)
     right: TypedNode | None = None
     symbol, names_value = "_==_", written in _TESTS and expected
     if written in _WEAKER or written in _METHODS:
         (left, right), function = operands(node), _METHODS.get(written, "")
         if written in _WEAKER:
             left, function, right = comparison(node)
-        if not evaluation.is_open(left):
+        if not _is_open(evaluation, left, variables):
             left, right, function = right, left, ast.MIRRORED[function]
         wanted = function if expected else OPPOSITE[function]
         symbol, names_value = _WEAKER[wanted], wanted == "_==_"
     elif written in _TESTS:
         left, right = operands(node)
-    elif isinstance(node, typed_ast.Index) or (isinstance(node, typed_ast.FieldSelection) and not node.test):
+    elif isinstance(flag, typed_ast.Index) or (isinstance(flag, typed_ast.FieldSelection) and not flag.test):
         left = node
     else:
         return None
     outcome = evaluation.outcome(left)
-    if outcome.error is not None or not evaluation.is_open(left) or (right is not None and evaluation.is_open(right)):
+    if outcome.error is not None or not _is_open(evaluation, left, variables):
         return None
-    if absent_part(evaluation, left) is not None:
+    if right is not None and _is_open(evaluation, right, variables):
+        return None
+    if any(absent_part(evaluation, part) is not None for part in _parts_read(left, variables)):
         # What stands in the place of an attribute is no value of the device.
         return None
     value = unwrapped(outcome.value)
@@ -210,7 +255,8 @@ def _weakened(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> _We
     else:
         return None
     # The last name of an access is what people call an attribute or a capacity.
-    name = subject.field if isinstance(subject, ast.Select) else print_expression(subject)
+    named = _bound(left, variables).written
+    name = named.field if isinstance(named, ast.Select) else print_expression(named)
     return _Weakening(
         node.written, compared, f"{name} {symbol.strip('_')} {text}", names_value and type(value) is not bool
     )
