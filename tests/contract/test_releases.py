@@ -17,7 +17,6 @@ from tests.contract.contract_server import MERGE, ContractServer, Object
 from tests.contract.sides import RealServer, SimulatedServer
 from tests.controlplane import objects
 from tests.controlplane.cluster import ControlPlane
-from tests.controlplane.options import default_gates
 from tests.controlplane.planes import V1_34, V1_36
 from tests.simulation.api_discovery import Release
 
@@ -46,8 +45,7 @@ async def server(minor: int, tmp_path: Path) -> AsyncIterator[ContractServer]:
         await simulated.close()
         return
     named = PLANES[minor]
-    gates = default_gates(named.release) | ALPHA_GATES
-    options = replace(OPTIONS, release=named.release, emulated=named.emulated, feature_gates=gates)
+    options = replace(OPTIONS, release=named.release, emulated=named.emulated, feature_gates=ALPHA_GATES)
     async with ControlPlane.start(tmp_path, options) as plane:
         real = RealServer(plane)
         real.namespace = "default"
