@@ -1,4 +1,4 @@
-"""Which DeviceClass is advised: one whose name was misspelt, or the one that the request's own selectors mean; no other."""
+"""Which DeviceClass is advised: one with a near name, one that the request's own selectors mean, or a wider one; no other."""
 
 from typing import Any
 
@@ -64,6 +64,52 @@ def test_no_class_is_advised_where_several_have_what_the_own_selectors_mean(made
 
 def test_no_class_is_advised_where_the_present_one_has_devices_of_the_driver(made: MadeCluster) -> None:
     assert steps(made, request("r", "mig", MODEL)) == []
+
+
+DRIVER = 'device.driver == "gpu.example.com"'
+KIND = 'device.attributes["gpu.example.com"].kind == "{}"'
+LARGE = 'device.attributes["gpu.example.com"].size == "large"'
+SHARED = "device.allowMultipleAllocations"
+
+
+@pytest.mark.parametrize(
+    ("asked", "other", "advised"),
+    [
+        pytest.param([DRIVER, KIND.format("mig")], [DRIVER], True, id="driver"),
+        pytest.param([f"{DRIVER} && {KIND.format('mig')}"], [DRIVER], True, id="joined"),
+        pytest.param([KIND.format("mig"), MODEL], [DRIVER, MODEL], True, id="common-condition"),
+        pytest.param(['"size" in device.attributes["gpu.example.com"]', LARGE], [DRIVER], False, id="unpublished"),
+        pytest.param(
+            ['"kind" in device.attributes["gpu.example.com"]', KIND.format("mig")], [DRIVER], True, id="guarded"
+        ),
+        pytest.param([DRIVER, KIND.format("mig")], [DRIVER, KIND.format("whole")], False, id="contradiction"),
+        pytest.param([DRIVER, KIND.format("mig")], ["true"], False, id="any-driver"),
+        pytest.param([DRIVER, SHARED, KIND.format("mig")], [DRIVER, f"!{SHARED}"], False, id="not-shared"),
+        pytest.param([DRIVER, KIND.format("mig")], [f"{DRIVER} &&"], False, id="invalid"),
+    ],
+)
+def test_class_is_advised_that_leaves_open_what_no_device_has(
+    made: MadeCluster, asked: list[str], other: list[str], *, advised: bool
+) -> None:
+    made.objects["deviceclasses"] = [device_class("asked", *asked), device_class("other", *other)]
+    expected = "use the DeviceClass other (1 free device)"
+    assert (expected in steps(made, request("r", "asked"))) is advised
+
+
+def test_class_is_advised_that_shares_most_with_the_present_one(made: MadeCluster) -> None:
+    made.objects["deviceclasses"] = [
+        device_class("asked", DRIVER, KIND.format("mig"), MODEL),
+        device_class("any", DRIVER),
+        device_class("model", DRIVER, MODEL),
+    ]
+    made.gpus("n2", device("gpu-1", attributes={"kind": "whole", "model": "B"}))
+    assert steps(made, request("r", "asked")) == ["use the DeviceClass model (1 free device)"]
+
+
+def test_class_whose_devices_are_in_use_is_not_advised(made: MadeCluster) -> None:
+    made.objects["deviceclasses"] = [device_class("asked", DRIVER, KIND.format("mig")), device_class("any", DRIVER)]
+    made.running("old", "n1", "gpu-0", request("r", "any"))
+    assert steps(made, request("r", "asked")) == []
 
 
 def test_no_trial_is_spent_on_classes_that_are_not_meant(made: MadeCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Pods that wait for causes that stand behind or beside each other: the answer names all of them."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -75,6 +75,54 @@ def selector_against_a_flag(made: MadeCluster) -> None:
 @case('model is "C", wanted "A"', 'next ask for model == "C" ok on n1')
 def selector_that_depends_on_a_condition(made: MadeCluster) -> None:
     selected(made, f'"model" in {ATTRIBUTES} ? {ATTRIBUTES}.model == "A" : false', model="C")
+
+
+def of_class_of_another_model(made: MadeCluster, *expressions: str, **fields: Any) -> None:
+    """A GPU with model and index, and a pod whose class means another model and whose own selectors are these."""
+    made.add(device_class("h100", MODEL.format("h100")))
+    made.gpus("n1", device("gpu-0", attributes={"model": "a100", "index": 1}, **fields))
+    made.pod("train", request("r", "h100", *expressions))
+
+
+@case("next ask for index == 1, use the DeviceClass gpu (1 free device) ok on n1")
+def class_of_another_model_and_own_selector(made: MadeCluster) -> None:
+    of_class_of_another_model(made, f"{ATTRIBUTES}.index == 2")
+
+
+@case("next ask for model instead of modle, use the DeviceClass gpu (1 free device) ok on n1")
+def class_of_another_model_and_own_selector_misspelt(made: MadeCluster) -> None:
+    of_class_of_another_model(made, f'{ATTRIBUTES}.modle == "a100"')
+
+
+@case("next use the DeviceClass gpu (1 free device), tolerate e.com/x:NoSchedule ok on n1")
+def class_of_another_model_and_its_device_tainted(made: MadeCluster) -> None:
+    of_class_of_another_model(made, taints=[{"key": "e.com/x", "effect": "NoSchedule"}])
+
+
+@case(
+    "next use the DeviceClass gpu (2 free devices) in request a, use the DeviceClass gpu (2 free devices) in request b ok on n1"
+)
+def class_of_another_model_in_two_requests(made: MadeCluster) -> None:
+    made.add(device_class("h100", MODEL.format("h100")))
+    made.gpus("n1", *(device(f"gpu-{number}", attributes={"model": "a100"}) for number in range(2)))
+    made.pod("train", request("a", "h100"), request("b", "h100"))
+
+
+@case("next train, train-1: use the DeviceClass gpu (2 free devices) ok, the gang fits")
+def class_of_another_model_of_a_gang(made: MadeCluster) -> None:
+    made.add(device_class("h100", MODEL.format("h100")))
+    made.gpus("n1", *(device(f"gpu-{number}", attributes={"model": "a100"}) for number in range(2)))
+    gang(made)
+    for claim in made.objects["resourceclaims"]:
+        claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "h100"
+
+
+@case("next end ml/old ok on n2", false=("use the DeviceClass",))
+def class_of_another_model_whose_device_is_held(made: MadeCluster) -> None:
+    made.nodes("n2")
+    made.gpus("n2", device("gpu-0", attributes={"model": "h100"}))
+    made.running("old", "n2", "gpu-0", request("r", "gpu"))
+    of_class_of_another_model(made)
 
 
 @case('next ask for model == "C" ok on n1')

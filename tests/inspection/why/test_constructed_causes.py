@@ -783,7 +783,10 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     ),
     class_that_excludes_the_model: (['next have DeviceClass newer ask for model == "a100" ok on n1'], []),
     class_that_wants_a_flag: (["next have DeviceClass ecc ask for ecc == false ok on n1"], []),
-    class_of_another_model: (['model is "a100", wanted "h100"'], ["next"]),
+    class_of_another_model: (
+        ['model is "a100", wanted "h100"', "next use the DeviceClass gpu (1 free device) ok on n1"],
+        [],
+    ),
     class_misspelt_and_its_device_held: (
         [
             "nearest name large-gpu",

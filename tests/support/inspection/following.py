@@ -135,6 +135,11 @@ def _use_class(made: _ChangedCluster, name: str) -> None:
             body["deviceClassName"] = name
 
 
+def _use_other_class(made: _ChangedCluster, name: str) -> None:
+    for body in _bodies(made):
+        body["deviceClassName"] = name
+
+
 def _use_scheduler(made: _ChangedCluster, name: str, _: str) -> None:
     _pod(made)["spec"]["schedulerName"] = name
 
@@ -311,6 +316,7 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"tolerate ([^=:]+)(?:=([^:]+))?:(\w+)", _tolerate),
     (r"uncordon (\S+)", _uncordon),
     (r"use the DeviceClass (\S+)", _use_class),
+    (r"use the DeviceClass (\S+) \(\d+ free devices?\)", _use_other_class),
     (r"use schedulerName (\S+) instead of (\S+)", _use_scheduler),
     (r"name ResourceClaim (\S+) instead of (\S+)", _name_claim),
     (r"name ResourceClaimTemplate (\S+) instead of (\S+)", _name_template),

@@ -4,12 +4,13 @@ Design documents write attributes in suffix form: `device.attributes["type"].str
 means the attribute `type` of the device's own driver, which is a plain value.
 """
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
 import msgspec
 
-from dra_extender.cel.analysis.walk import children_of, mapped
+from dra_extender.cel.analysis.walk import children_of, joined, mapped, nodes_of
 from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.parser import parse
@@ -20,6 +21,7 @@ SUFFIXES: Final = frozenset({"string", "int", "bool", "version", "strings", "int
 """Fields of an attribute in the API; in an expression, an attribute is its value."""
 CAPACITY_SUFFIXES: Final = frozenset({"value", "quantity"})
 """Suffixes that users write behind a capacity; none exists."""
+_SHARED: Final = "allowMultipleAllocations"
 ANY_DOMAIN: Final = "*"
 """Stands for `device.driver` as a domain, which differs between devices."""
 
@@ -176,6 +178,23 @@ def read_attributes(root: ast.SyntaxNode) -> frozenset[str] | None:
                 continue
         pending += [part for part in reversed(children_of(node)) if type(part) is not ast.Literal]
     return frozenset(names)
+
+
+def reads_by_condition(expression: str) -> Mapping[str, frozenset[str] | None]:
+    """Return what each condition that `&&` joins reads, by the condition's text: attributes, capacities, `_SHARED`.
+
+    As for `read_attributes`, None stands for any. An expression that does not parse has no condition.
+    """
+    try:
+        conditions = list(joined(parse(expression), frozenset({"_&&_"})))
+        return {print_expression(condition): _reads_of(condition) for condition in conditions}
+    except (CelCompileError, RecursionError):
+        return {}
+
+
+def _reads_of(condition: ast.SyntaxNode) -> frozenset[str] | None:
+    reads, is_shared = read_attributes(condition), any(is_device_field(node, _SHARED) for node in nodes_of(condition))
+    return reads | {_SHARED} if is_shared and reads is not None else reads
 
 
 def rewrite_suffixes(expression: str) -> str:

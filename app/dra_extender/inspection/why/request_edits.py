@@ -50,6 +50,8 @@ from dra_extender.inspection.why.names import (
 )
 from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeDiagnosis, requested_options
 from dra_extender.inspection.why.report import NodeReason
+from dra_extender.inspection.why.wider_classes import wider_classes
+from dra_extender.model.api_json import number_of
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL
@@ -146,7 +148,7 @@ class RequestEdits:
         match code:
             case Code.NO_MATCH:
                 yield chain(self._reselected(facts, self._meant), self._other_selectors(facts, option))
-                yield self._weaker_class(option, facts.candidates)
+                yield chain(self._weaker_class(option, facts.candidates), self._wider_classes(facts, option))
                 name = contradicted_class(self._view, option)
                 yield [] if name is None else [self._with_class(facts, name)]
             case Code.CAPACITY:
@@ -202,8 +204,8 @@ class RequestEdits:
         if "/" in request:
             yield self._claims.without_alternative(claim, request)
 
-    def _with_class(self, facts: ReasonFacts, name: str) -> ProposedChange | None:
-        text = f"use the DeviceClass {name}"
+    def _with_class(self, facts: ReasonFacts, name: str, free: str = "") -> ProposedChange | None:
+        text = f"use the DeviceClass {name}{free}"
         return self._claims.of_request(facts.place, text, lambda body: body.update(deviceClassName=name))
 
     def _as_many_as_allowed(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
@@ -360,6 +362,14 @@ class RequestEdits:
             if not any(relaxation.selects_others for relaxation in relaxations.values()):
                 edits, conditions = _joined(relaxations)
                 yield self._claims.of_class(name, f"have DeviceClass {name} ask for {conditions}", edits)
+
+    def _wider_classes(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
+        """Yield the request with each class that leaves open what its class asks for, if no name in its selectors is misspelt."""
+        of_class = any(miss.first < len(option.device_class.spec.selectors) for miss in facts.candidates)
+        misspelt = next(self._reselected(facts, self._meant), None) is not None
+        if of_class and not misspelt and not self.unpublished_of_class(facts):
+            for name, free in wider_classes(self._view, option.device_class, self._budget):
+                yield self._with_class(facts, name, f" ({number_of(free, 'free device')})")
 
     def _relaxations(
         self, programs: Sequence[Program | CelCompileError], misses: Sequence[Miss]
