@@ -11,6 +11,7 @@ from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.devices import NO_NODE
 from dra_extender.inspection.holders import held_lines
 from dra_extender.inspection.lines import INDENT, Part, as_text, beside_labels, paragraph, paragraphs
+from dra_extender.inspection.text.why import branch_parts, gang_parts, labelled
 from dra_extender.inspection.what_if.report import (
     Fate,
     Fill,
@@ -19,6 +20,7 @@ from dra_extender.inspection.what_if.report import (
     PodRow,
     ReasonCount,
     Stranded,
+    WaitingGang,
     WhatIfReport,
 )
 from dra_extender.model.api_json import listed, number_of
@@ -46,10 +48,7 @@ def table(report: WhatIfReport) -> Iterator[Part]:
     yield paragraph(summary)
     yield from paragraphs(report.changes, INDENT)
 
-    def differs(row: PodRow) -> bool:
-        return row.evicted or (row.before.kind, row.before.node) != (row.after.kind, row.after.node)
-
-    shown = [row for row in report.pods if (differs(row) if report.changes else not row.plain)]
+    shown = [row for row in report.pods if (row.differs if report.changes else not row.plain)]
     if shown:
         yield ""
         header = ("POD", "BEFORE", "AFTER") if report.changes else ("POD", "NOW", "NEXT")
@@ -61,7 +60,11 @@ def table(report: WhatIfReport) -> Iterator[Part]:
     elif same:
         plain = _counts(pod.after for pod in report.pods if pod.plain)
         yield f"of those that ask for no devices {plain}"
-    yield from _waiting([row for row in shown if row.after.kind is OutcomeKind.WAITS])
+    explained = {gang.gang.pod_group for gang in report.gangs}
+    yield from _waiting([row for row in shown if row.after.kind is OutcomeKind.WAITS and row.gang not in explained])
+    for gang in report.gangs:
+        yield ""
+        yield from _waiting_gang(gang, report.origin.taken_at)
     yield from unjudged_lines(shown)
     for row in shown:
         if row.after.conditions:
@@ -132,6 +135,15 @@ def _waiting(rows: Sequence[PodRow]) -> Iterator[Part]:
         yield ""
         yield paragraph(f"{listed(pods, _MOST_PODS)} {'waits' if len(pods) == 1 else 'wait'}")
         yield from reason_lines(reasons)
+
+
+def _waiting_gang(waiting: WaitingGang, now: float) -> Iterator[Part]:
+    """Yield why a gang waits; `now` is when the objects were read, seconds since the epoch."""
+    yield paragraph(waiting.summary)
+    yield from labelled(waiting.beside, now)
+    yield from gang_parts(waiting.gang)
+    yield from branch_parts(waiting.branches, now)
+    yield from paragraphs((f"note: {note}" for note in waiting.notes), INDENT)
 
 
 def unjudged_lines(rows: Sequence[PodRow]) -> Iterator[Part]:

@@ -26,6 +26,7 @@ from dra_extender.inspection.why.node import NodeDevicesReport
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
     AwaitedDevice,
+    Branch,
     CapacityNeed,
     Cause,
     CounterNeed,
@@ -72,7 +73,7 @@ def tree(report: WhyReport) -> Iterator[Part]:
             yield paragraph(f"kube-scheduler also looks at {unjudged}, which is not judged here", INDENT)
     yield from labelled(report.beside, report.origin.taken_at)
     if report.gang is not None:
-        yield from _gang(report.gang)
+        yield from gang_parts(report.gang)
     for device in report.devices:
         yield from _allocated(device, report.origin.taken_at)
     yield from paragraphs(map(_preferred_text, report.preferred), INDENT)
@@ -81,14 +82,19 @@ def tree(report: WhyReport) -> Iterator[Part]:
     yield from paragraphs((f"its kubelet would not start it: {refused}" for refused in report.refused), INDENT)
     for awaited in report.awaited:
         yield from _awaited(awaited, report)
-    for branch in report.branches:
-        if branch.claim:
-            option_text = f" ({branch.wanted})" if branch.wanted else ""
-            yield paragraph(f"└ {subject_text(branch.subject, branch.claim, branch.request)}{option_text}")
-        yield from labelled((*branch.reasons, *branch.after_correction), report.origin.taken_at)
+    yield from branch_parts(report.branches, report.origin.taken_at)
     for step in report.next:
         yield from _step(step, in_gang=report.gang is not None)
     yield from paragraphs((f"note: {note}" for note in report.notes), INDENT)
+
+
+def branch_parts(branches: Sequence[Branch], now: float) -> Iterator[Part]:
+    """Yield the reasons by claim and request; `now` is when the objects were read, seconds since the epoch."""
+    for branch in branches:
+        if branch.claim:
+            option_text = f" ({branch.wanted})" if branch.wanted else ""
+            yield paragraph(f"└ {subject_text(branch.subject, branch.claim, branch.request)}{option_text}")
+        yield from labelled((*branch.reasons, *branch.after_correction), now)
 
 
 def subject_text(subject: str, claim: str, request: str) -> str:
@@ -129,7 +135,8 @@ def _reason(reason: NodeReason, now: float) -> Iterator[str]:
     yield from reason.further
 
 
-def _gang(gang: GangReport) -> Iterator[Part]:
+def gang_parts(gang: GangReport) -> Iterator[Part]:
+    """Yield the members of a gang by state."""
     states = [member.state.value for member in gang.members]
     names = [_names(member.names) for member in gang.members]
     columns = max(map(len, states), default=0), min(_NAMES_COLUMN, max(map(len, names), default=0))

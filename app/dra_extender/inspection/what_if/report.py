@@ -5,6 +5,7 @@ from typing import Final
 
 from dra_extender.inspection.holders import HeldDevices
 from dra_extender.inspection.objects import Origin
+from dra_extender.inspection.why.report import Branch, GangReport, NodeReason
 from dra_extender.model.api_json import Value
 
 FORMAT: Final = "dra-extender.io/what-if/v1"
@@ -68,7 +69,8 @@ class PodRow(Value, frozen=True):
     """A pod before and after the changes; without changes `before` is where it stands now.
 
     `evicted`: a drain or an end of the pod moves it.  `claims`: what becomes of the claims that it had.  `plain`: it asks for no
-    devices; such pods are placed after the others.
+    devices; such pods are placed after the others.  `gang`: the PodGroup (`namespace/name`) whose members land together or not at
+    all; empty if the pod is in none.
     """
 
     pod: str
@@ -77,6 +79,26 @@ class PodRow(Value, frozen=True):
     evicted: bool = False
     claims: tuple[ClaimFate, ...] = ()
     plain: bool = False
+    gang: str = ""
+
+    @property
+    def differs(self) -> bool:
+        """Return whether the changes move the pod, or let it wait or land."""
+        return self.evicted or (self.before.kind, self.before.node) != (self.after.kind, self.after.node)
+
+
+class WaitingGang(Value, frozen=True):
+    """Why a gang waits after the changes, as `why` says it.
+
+    `summary`: how many members have a place, as half a sentence.  `branches` and `beside`: the reasons against the member that
+    blocks the gang.  `notes`: what keeps members apart that have devices, and limits that were reached.
+    """
+
+    summary: str
+    gang: GangReport
+    branches: tuple[Branch, ...] = ()
+    beside: tuple[NodeReason, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class StrandedCounter(Value, frozen=True):
@@ -130,7 +152,8 @@ class WhatIfReport(Value, frozen=True):
     """What would happen: each pod that a change concerns or that waits, before and after, and the fill that was asked for.
 
     `changes` are sentences, in the order in which they were applied.  `verified`: empty if node fit was checked as well, else what
-    was not.  `held`: what a running extender holds for pods that are there after the changes.
+    was not.  `held`: what a running extender holds for pods that are there after the changes.  `gangs`: why gangs wait whose
+    members the changes concern; without changes, why gangs wait.
     """
 
     format: str
@@ -141,3 +164,4 @@ class WhatIfReport(Value, frozen=True):
     verified: str = ""
     held: tuple[HeldDevices, ...] = ()
     notes: tuple[str, ...] = ()
+    gangs: tuple[WaitingGang, ...] = ()

@@ -37,7 +37,7 @@ from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.nodefit.pod_needs import read_pod_needs
-from dra_extender.scheduling.claims.lookup import find_claims
+from dra_extender.scheduling.claims.lookup import find_claims, gang_of
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.evaluation.scoring import ratings
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -197,6 +197,10 @@ class Trial:
         outcomes |= await self._place_plain(plain)
         await self.finish_binds()
         return {(pod.namespace, pod.name): outcomes[pod.uid] for pod, _ in waiting}
+
+    def seconds_of(self, namespace: str) -> float:
+        """Return how long the pods of a namespace have taken to place."""
+        return self._seconds[namespace]
 
     def _units(self, pods: Sequence[Pod]) -> Collection[Sequence[Pod]]:
         """Return the pods that are placed together: the members of one gang, or one pod."""
@@ -390,7 +394,7 @@ class Trial:
 
     def needed_members(self, pod: Pod) -> int | None:
         """Return how many members of the pod's gang have to land together; None if it is no member of a gang."""
-        group = None if pod.pod_group is None else self.view.ledger.pod_groups.get(pod.namespace, pod.pod_group)
+        group = gang_of(pod, self.view.ledger)
         if group is None or group.min_count is None:
             return None
         members = self.view.ledger.pods.members(pod.namespace, group.metadata.name)

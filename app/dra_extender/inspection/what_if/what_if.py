@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -17,8 +18,10 @@ from dra_extender.inspection.what_if.copied_cluster import CopiedCluster
 from dra_extender.inspection.what_if.fill import MOST_COPIES, fill, find_subject
 from dra_extender.inspection.what_if.report import FORMAT, OutcomeKind, PodOutcome, PodRow, WhatIfReport
 from dra_extender.inspection.what_if.trial import Progress, Trial
+from dra_extender.inspection.what_if.waiting_gangs import explain_gangs
 from dra_extender.model.api_json import number_of
 from dra_extender.model.device import device_id_of
+from dra_extender.scheduling.claims.lookup import gang_of
 
 DEVICES_ONLY: Final = "devices only"
 _MOST_EVICTIONS: Final = 10
@@ -60,10 +63,12 @@ async def what_if(
     gates = (*others, *(AssumedGate(gate=name, state=state) for name, state in sorted(switched.items())))
     copy = CopiedCluster(objects._replace(origin=msgspec.structs.replace(objects.origin, gates=gates)))
     applied = AppliedChanges(copy, changes)
-    after, trial = await _place_waiting(copy, policy if changes.policy is None else changes.policy.overlay, progress)
+    in_force = policy if changes.policy is None else changes.policy.overlay
+    after, trial = await _place_waiting(copy, in_force, progress)
     # Without changes, the pods that are placed wait now.
     before = before or _Placed(dict.fromkeys(after.outcomes, _WAITS), after.running, after.plain)
-    rows = _rows(before, after, applied)
+    rows = tuple(_rows(before, after, applied))
+    gangs, left_out = explain_gangs(trial, in_force, (row for row in rows if row.differs or not changes))
     filled = None
     notes = [*map(str, trial.view.unreadable)]
     evictions = [eviction for eviction in _evictions(trial) if eviction not in evicted_before]
@@ -73,6 +78,8 @@ async def what_if(
     if changes:
         lost = (device for device in _lost_devices(after, trial) if device not in lost_before)
         notes += islice(lost, _MOST_EVICTIONS)
+    if left_out:
+        notes.append(f"the reasons of {number_of(left_out, 'further gang')} were not looked for")
     if subject is not None:
         fill_subject = find_subject(trial, subject)
         notes += fill_subject.notes
@@ -82,20 +89,25 @@ async def what_if(
         format=FORMAT,
         origin=objects.origin,
         changes=tuple(applied.sentences),
-        pods=tuple(rows),
+        pods=rows,
         fill=filled,
         verified="" if trial.judges_nodes else DEVICES_ONLY,
         held=trial.held,
         notes=tuple(notes),
+        gangs=gangs,
     )
 
 
 class _Placed(msgspec.Struct, frozen=True):
-    """Outcomes of the pods that were placed, by key, and the pods that had a node already; `plain` ask for no devices."""
+    """Outcomes of the pods that were placed, by key, and the pods that had a node already.
+
+    `plain` ask for no devices.  `gangs`: the keys of the PodGroups of members of gangs, by the member's key.
+    """
 
     outcomes: Mapping[PodKey, PodOutcome]
     running: Mapping[PodKey, PodOutcome]
     plain: frozenset[PodKey] = frozenset()
+    gangs: Mapping[PodKey, PodKey] = MappingProxyType({})
 
 
 async def _place_waiting(
@@ -106,7 +118,10 @@ async def _place_waiting(
     pods = {(pod.namespace, pod.name): pod for pod in trial.view.ledger.pods.all()}
     running = {key: trial.outcome_of(pod) for key, pod in pods.items() if pod.node_name and not pod.finished}
     plain = frozenset(key for key, pod in pods.items() if not pod.needs_devices)
-    return _Placed(await trial.place_waiting(), running, plain), trial
+    gangs = {
+        key: gang.metadata.key for key, pod in pods.items() if (gang := gang_of(pod, trial.view.ledger)) is not None
+    }
+    return _Placed(await trial.place_waiting(), running, plain, gangs), trial
 
 
 def _evictions(trial: Trial) -> Iterator[str]:
@@ -144,4 +159,5 @@ def _rows(before: _Placed, after: _Placed, applied: AppliedChanges) -> Iterator[
             evicted=key in applied.evicted,
             claims=moved.get(key, ()),
             plain=key in after.plain or key in before.plain,
+            gang="/".join(after.gangs.get(key) or before.gangs.get(key) or ()),
         )

@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange, needs_key
 from dra_extender.inspection.why.advice import advice
-from dra_extender.inspection.why.cause import OF_DEVICES, Distance, distance, unknown_labels
+from dra_extender.inspection.why.cause import OF_DEVICES, Distance, distance, judge_nodes, unknown_labels
 from dra_extender.inspection.why.changes import (
     ProposedChange,
     ProposedStep,
@@ -59,7 +59,53 @@ _MOST_CHANGED: Final = 64
 """Members that are tried with other specs."""
 
 
-def gang_report(
+class GangAccount(NamedTuple):
+    """The plan of a gang, and the reasons against the member that blocks it.
+
+    `node_reasons`: the reasons beside devices against this member.  `crowded` says which member its node refuses beside the other
+    members; empty if none.
+    """
+
+    diagnosis: "GangDiagnosis"
+    gang: GangReport
+    reasons: Reasons
+    node_reasons: tuple[NodeReason, ...]
+    crowded: str
+
+
+def account_of_gang(
+    view: ClusterView, pod: Pod, result: FilterResult, node_reasons: tuple[NodeReason, ...]
+) -> GangAccount | None:
+    """Plan the pod's gang, and find the reasons against the member that blocks it; return None if the pod is in no gang.
+
+    `result` and `node_reasons` are those of the pod, which count where no other member blocks the gang.
+    """
+    nodes = tuple(view.ledger.nodes)
+    with planned_gang(view, pod, nodes) as diagnosis:
+        if diagnosis is None:
+            return None
+        own = next((obstacle for member, obstacle in diagnosis.unready if member.uid == pod.uid), None)
+        if diagnosis.cannot_start and own is not None and own.claim:
+            reasons = Reasons(view, pod, result)
+        elif diagnosis.cannot_start:
+            reasons = _hidden_reasons(view, pod, diagnosis, nodes) or Reasons(view, pod, FilterResult())
+        elif diagnosis.waiting:
+            blocker = diagnosis.waiting[0]
+            alone = view.extender.evaluate_without_gang(blocker, nodes)
+            node_reasons = judge_nodes(view, blocker, tuple(alone.fits)).reasons
+            reasons = Reasons(view, blocker, alone, Trials(view, pod), names_pod=blocker.uid != pod.uid)
+        else:
+            reasons = Reasons(view, pod, FilterResult() if diagnosis.placed else result)
+    with on_their_nodes(view, diagnosis) as refused:
+        crowded = ""
+        if refused is not None:
+            member, node, refusal = refused
+            crowded = f"{member.name} does not fit on {node} beside the other members: {refusal.description}"
+    gang = _gang_report(view, diagnosis, reasons.branches(), node_reasons)
+    return GangAccount(diagnosis, gang, reasons, node_reasons, crowded)
+
+
+def _gang_report(
     view: ClusterView, diagnosis: "GangDiagnosis", branches: Sequence[Branch], node_reasons: Sequence[NodeReason]
 ) -> GangReport:
     """Return the gang with its members by state; `branches` and `node_reasons` say why the first waiting member has no place."""
@@ -91,7 +137,7 @@ def unready_summary(view: ClusterView, pod: Pod) -> str:
     with planned_gang(view, pod, tuple(view.ledger.nodes), partly=False) as diagnosis:
         if diagnosis is None or not diagnosis.cannot_start:
             return ""
-        return gang_summary(gang_report(view, diagnosis, (), ()))
+        return gang_summary(_gang_report(view, diagnosis, (), ()))
 
 
 def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: GangReport) -> Iterator[ProposedStep]:
@@ -321,7 +367,7 @@ def _with_unknown_labels(view: ClusterView, pod: Pod, rejection: Rejection, text
     return "; ".join((text.removesuffix("."), *labels)) if labels else text
 
 
-def hidden_reasons(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", nodes: Sequence[str]) -> Reasons | None:
+def _hidden_reasons(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", nodes: Sequence[str]) -> Reasons | None:
     """Return the reasons of devices against a member that may not go to a node for another reason; None if there are none.
 
     The pod itself comes first.  `nodes`: those that count.

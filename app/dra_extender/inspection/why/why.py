@@ -29,7 +29,7 @@ from dra_extender.inspection.why.bound import (
     node_scores,
     preferred_attributes,
 )
-from dra_extender.inspection.why.cause import PodCause, cause_of, judge_nodes, meant_resources, unserved_resources
+from dra_extender.inspection.why.cause import PodCause, cause_of, meant_resources, unserved_resources
 from dra_extender.inspection.why.changes import (
     NO_CHANGE,
     ClaimChanges,
@@ -40,7 +40,7 @@ from dra_extender.inspection.why.changes import (
     together,
     without_gates,
 )
-from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary, hidden_reasons
+from dra_extender.inspection.why.gang import account_of_gang, gang_steps, gang_summary
 from dra_extender.inspection.why.names import missing_names
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.reasons import Reasons
@@ -68,7 +68,7 @@ from dra_extender.inspection.why.reported import (
     unbound_reasons,
     unjudged_filters,
 )
-from dra_extender.inspection.why.trials import Trials, on_their_nodes, planned_gang
+from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.api_json import ModelError, decode, listed
 from dra_extender.model.pod import Pod, WholePod
 from dra_extender.scheduling.claims.preconditions import Readiness
@@ -330,37 +330,21 @@ def _with_gang(
     view: ClusterView, pod: Pod, report: WhyReport, result: FilterResult
 ) -> tuple[WhyReport, Reasons, Sequence[ProposedStep]]:
     """Add the plan of the pod's gang; find the reasons against the member that blocks it, and what helps the gang."""
-    nodes = tuple(view.ledger.nodes)
-    node_reasons = report.beside
-    with planned_gang(view, pod, nodes) as diagnosis:
-        if diagnosis is None:
-            return report, Reasons(view, pod, result), ()
-        own = next((obstacle for member, obstacle in diagnosis.unready if member.uid == pod.uid), None)
-        if diagnosis.cannot_start and own is not None and own.claim:
-            reasons = Reasons(view, pod, result)
-        elif diagnosis.cannot_start:
-            reasons = hidden_reasons(view, pod, diagnosis, nodes) or Reasons(view, pod, FilterResult())
-        elif diagnosis.waiting:
-            blocker = diagnosis.waiting[0]
-            alone = view.extender.evaluate_without_gang(blocker, nodes)
-            node_reasons = judge_nodes(view, blocker, tuple(alone.fits)).reasons
-            reasons = Reasons(view, blocker, alone, Trials(view, pod), names_pod=blocker.uid != pod.uid)
-        else:
-            reasons = Reasons(view, pod, FilterResult() if diagnosis.placed else result)
-    with on_their_nodes(view, diagnosis) as refused:
-        if refused is not None:
-            member, node, refusal = refused
-            text = f"{member.name} does not fit on {node} beside the other members: {refusal.description}"
-            report = msgspec.structs.replace(report, usable=(), unbound=(), notes=(*report.notes, text))
-    gang = gang_report(view, diagnosis, reasons.branches(), node_reasons)
-    if report.cause in _CAUSES_OF_GANG and own is None and gang.placed < max(gang.min_count, 1):
+    account = account_of_gang(view, pod, result, report.beside)
+    if account is None:
+        return report, Reasons(view, pod, result), ()
+    diagnosis, gang = account.diagnosis, account.gang
+    if account.crowded:
+        report = msgspec.structs.replace(report, usable=(), unbound=(), notes=(*report.notes, account.crowded))
+    is_ready = all(member.uid != pod.uid for member, _ in diagnosis.unready)
+    if report.cause in _CAUSES_OF_GANG and is_ready and gang.placed < max(gang.min_count, 1):
         report = msgspec.structs.replace(
             report, cause=Cause.POD_GROUP, summary=gang_summary(gang), usable=(), unbound=()
         )
     notes = (*report.notes, diagnosis.limit) if diagnosis.limit else report.notes
     notes += tuple(islice(_unscheduled_members(view, pod), EXAMPLES))
-    report = msgspec.structs.replace(report, gang=gang, beside=node_reasons, notes=notes)
-    return report, reasons, tuple(gang_steps(view, pod, diagnosis, gang))
+    report = msgspec.structs.replace(report, gang=gang, beside=account.node_reasons, notes=notes)
+    return report, account.reasons, tuple(gang_steps(view, pod, diagnosis, gang))
 
 
 def _unscheduled_members(view: ClusterView, pod: Pod) -> Iterator[str]:
