@@ -16,7 +16,7 @@ from dra_extender.model.device import DeviceId
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.resource_slice import ResourceSlice
 
-_MOST_CLASSES: Final = 64
+_MOST_CLASSES: Final = 256
 _MOST_ADVISED: Final = 3
 
 _Conditions = Mapping[str, frozenset[str] | None]
