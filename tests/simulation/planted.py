@@ -27,6 +27,7 @@ from dra_extender.ledger.hold_book import HoldBook
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.claim_edits import with_allocation, without_reservations
 from dra_extender.runtime import clock
+from dra_extender.scheduling.binding import condition_wait
 from dra_extender.scheduling.binding.bind import BindSession
 from dra_extender.scheduling.binding.busy_claims import BusyClaims
 from dra_extender.scheduling.binding.condition_wait import ConditionWait
@@ -149,6 +150,8 @@ _UPDATE_STATUS: Final = KubeClaims.update_status
 
 _UNCOMPARED: Final = _instead(BindDecision, "_conflict", _nothing)
 """A bind compares its decision with what is allocated once more, which covers for every rule of the search."""
+_UNSEEN_ON_NODE: Final = _instead(condition_wait, "why_unusable_on", _nothing)
+"""A bind asks before the Binding whether each claim is still allocated for the node."""
 
 PLANTED: Final[dict[str, Plant]] = {
     "bind does not wait for the watch": _instead(BindSession, "_confirm_delivery", _nothing_awaited),
@@ -172,7 +175,7 @@ PLANTED: Final[dict[str, Plant]] = {
     "a further pod is not reserved for": _instead(ClaimReserver, "reserve", _nothing_awaited),
     "a status is written over a later one": _instead(KubeClaims, "update_status", _stored_without_version),
     "an allocation of another scheduler counts as ours": _all(
-        _instead(writer, "_is_written", _value(True)), _instead(writer, "same_devices", _value(True))
+        _instead(writer, "_is_written", _value(True)), _instead(writer, "same_devices", _value(True)), _UNSEEN_ON_NODE
     ),
     "a release takes the reservations of others": _instead(writer.ClaimWriter, "release", _release_for_all),
     "no fence at the connection": _instead(transport, "_fenced_requests", _value(aiohttp.ClientRequest)),
