@@ -74,7 +74,7 @@ def test_a_node_whose_version_stands_still_reads_the_same(sequence: list[tuple[A
             {pool: holdings_by_device(ledger.claims.usage).get(pool) for pool in pools},
         )
 
-    before = {node: (ledger.state.version(node), readable(node)) for node in NODES}
+    before = {node: (ledger.state_versions.version(node), readable(node)) for node in NODES}
     for version, event in enumerate(sequence, 1):
         if event[0] == "delete":
             continue
@@ -82,7 +82,7 @@ def test_a_node_whose_version_stands_still_reads_the_same(sequence: list[tuple[A
         raw["metadata"]["resourceVersion"] = str(version)
         sinks_of(ledger)[kind].changed(encode(raw))
         for node in NODES:
-            now = (ledger.state.version(node), readable(node))
+            now = (ledger.state_versions.version(node), readable(node))
             if now[0] == before[node][0]:
                 old, new = before[node][1], now[1]
                 assert old[0] == new[0]

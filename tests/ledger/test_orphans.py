@@ -185,13 +185,13 @@ class Fed:
 def test_devices_of_deleted_claims_count_while_pods_run_on_them(sequence: list[tuple[Any, ...]]) -> None:
     fed = Fed()
     for version, event in enumerate(sequence, 1):
-        before, state, progress = fed.used(), fed.ledger.state.version("n1"), fed.ledger.changes.devices
+        before, state, progress = fed.used(), fed.ledger.state_versions.version("n1"), fed.ledger.changes.devices
         fed.apply(event, version)
         now = fed.used()
         assert now == fed.oracle.used()
         assert len(fed.ledger.claims.orphans) == len(fed.oracle.gone)
         if now != before:
-            assert fed.ledger.state.version("n1") > state
+            assert fed.ledger.state_versions.version("n1") > state
         if before - now:
             assert fed.ledger.changes.devices > progress
     for name in PODS:

@@ -117,7 +117,10 @@ def test_a_node_whose_version_stands_still_has_the_same_devices_and_a_change_wak
         return {each.name: each.devices for pool in reachable for each in ledger.slices.of_pool(pool)}
 
     def readings() -> dict[str, tuple[int, int, Any]]:
-        return {node: (ledger.state.version(node), ledger.inventory.version(node), seen(node)) for node in NODES}
+        return {
+            node: (ledger.state_versions.version(node), ledger.inventory_versions.version(node), seen(node))
+            for node in NODES
+        }
 
     before, woken = readings(), ledger.changes.devices
     for version, event in enumerate(sequence, 1):
@@ -135,10 +138,10 @@ def test_a_rule_moves_only_the_nodes_of_the_pools_it_changes() -> None:
     fed = FedLedger()
     fed.apply(("slice", "s1", "p1", "n1", 1), 1)
     fed.apply(("slice", "s2", "p2", "n2", 2), 2)
-    before = {node: fed.ledger.state.version(node) for node in NODES}
+    before = {node: fed.ledger.state_versions.version(node) for node in NODES}
     fed.apply(("rule", "r1", {"device": "s2-1"}), 3)
-    assert fed.ledger.state.version("n1") == before["n1"]
-    assert fed.ledger.state.version("n2") > before["n2"]
+    assert fed.ledger.state_versions.version("n1") == before["n1"]
+    assert fed.ledger.state_versions.version("n2") > before["n2"]
 
 
 def test_the_same_rule_again_changes_nothing() -> None:

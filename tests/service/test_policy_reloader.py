@@ -66,12 +66,12 @@ async def test_a_changed_file_takes_effect_on_what_it_concerns_and_wakes(
     watch = watch_of(file, ledger, metrics)
     await watch.load()
     assert bound(ledger) == {"s1-0", "s1-1", "s2-0", "s2-1"}
-    before = {node: ledger.state.version(node) for node in ("n1", "n2")}
+    before = {node: ledger.state_versions.version(node) for node in ("n1", "n2")}
     helped = ledger.changes.devices
     file.write_text(OTHER)
     await watch.check()
     assert bound(ledger) == {"s2-0", "s2-1"}
-    assert ledger.state.version("n1") > before["n1"]
+    assert ledger.state_versions.version("n1") > before["n1"]
     assert ledger.changes.devices == helped + 1
     assert watch.notes() == {"policy": f"1 rules of {file} in force"}
     assert count(metrics, "taken") == 2

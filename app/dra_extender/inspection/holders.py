@@ -204,7 +204,7 @@ def place_holds(ledger: Ledger, report: HoldReport) -> None:
         if not pods or (record is not None and record.claim.status.allocation is not None):
             continue
         placements = {at.node: ClaimPlacement(allocation=AllocationResult(), holdings=at.devices) for at in hold.nodes}
-        versions = {node: ledger.state.version(node) for node in placements}
+        versions = {node: ledger.state_versions.version(node) for node in placements}
         ledger.hold_book.place(
             Hold(hold.claim_uid, placements, versions, math.inf, pods, namespace=hold.namespace, unit=min(pods))
         )

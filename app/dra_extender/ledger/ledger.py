@@ -73,11 +73,11 @@ class Ledger:
         self.pod_groups = PodGroupIndex()
         self.classes: dict[str, DeviceClass] = {}
         self.nodes: dict[str, Node] = {}
-        # Versions of what a search on a node reads. inventory: slices and the node; state: also allocations; hold_versions: holds.
-        self.inventory = NodeVersions()
-        self.state = NodeVersions()
+        # Versions of what a search on a node reads: slices and the node (inventory), allocations as well (state), and holds.
+        self.inventory_versions = NodeVersions()
+        self.state_versions = NodeVersions()
         # Versions of nodes as the watch delivers them: what kube-scheduler reads of a node (taints, CPU) may have changed.
-        self.node_changes = NodeVersions()
+        self.node_versions = NodeVersions()
         self._hold_versions = NodeVersions()
         self._holds = HoldBook(
             self._holds_changed,
@@ -119,8 +119,8 @@ class Ledger:
 
     def inventory_changed(self, nodes: frozenset[str] | None) -> None:
         """Raise the versions of these nodes (None: of all), because slices, labels or features that searches read have changed."""
-        self.inventory.bump(nodes)
-        self.state.bump(nodes)
+        self.inventory_versions.bump(nodes)
+        self.state_versions.bump(nodes)
 
     def nodes_under_holds(self) -> Container[str] | None:
         """Return the nodes on which holds keep devices, valid until the next change; None: possibly any node."""
@@ -317,7 +317,7 @@ class Ledger:
     def _usage_changed(self, change: UsageChange, *, frees: bool = True) -> None:
         if change.removed or change.added:
             for pool_id in {holding.pool_id: None for holding in (*change.removed, *change.added)}:
-                self.state.bump(self.slices.nodes_of(pool_id))
+                self.state_versions.bump(self.slices.nodes_of(pool_id))
         if frees and change.freed:
             self.hint_devices()
         if change.orphan is not None:

@@ -77,7 +77,7 @@ class _NodeSink(_LedgerSink):
         old = ledger.nodes.get(node.name)
         ledger.nodes[node.name] = node
         ledger.group_entry_trials.node_seen()
-        ledger.node_changes.bump({node.name})
+        ledger.node_versions.bump({node.name})
         if old is None or (old.labels, old.declared_features, old.extended_resources) != (
             node.labels,
             node.declared_features,

@@ -355,7 +355,7 @@ class Extender:
         budget = CallBudget(self._cluster.clock, math.inf)
         return self._filter.evaluate(self._ledger.pods.newest(pod), nodes, budget, gang=None)
 
-    def gang_account(
+    def diagnose_gang(
         self, pod: Pod, nodes: Sequence[str], *, partly: bool = True
     ) -> AbstractContextManager[GangDiagnosis] | None:
         """Return the account of the pod's gang, taken without a limit of time; None for a pod that is in no gang."""

@@ -55,7 +55,7 @@ class PlainPods:
         Rating a node with other devices than before takes a multiple of the usual time.
         """
         ledger, expected = self._ledger, self._expected
-        changed, self._place = ledger.state.since(self._place)
+        changed, self._place = ledger.state_versions.since(self._place)
         if changed is None:
             self._rankings.clear()
         for _, ranking in self._rankings.values():

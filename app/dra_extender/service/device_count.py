@@ -90,7 +90,7 @@ class DeviceStates:
         """Return the nodes about which something has changed since the last count (None: possibly any), and how far that is."""
         ledger = self._ledger
         state, held_devices, facts = map(
-            NodeVersions.since, (ledger.state, ledger.hold_versions, ledger.node_changes), self._places
+            NodeVersions.since, (ledger.state_versions, ledger.hold_versions, ledger.node_versions), self._places
         )
         places = state[1], held_devices[1], facts[1]
         if state[0] is None or held_devices[0] is None or facts[0] is None:

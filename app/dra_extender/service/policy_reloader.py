@@ -132,7 +132,7 @@ class PolicyReloader:
 
     async def _check_effects(self) -> None:
         """Check the rules against all devices in a thread: it takes some 100 ms, and nothing waits for it."""
-        policy, version = self._policy, self.ledger.inventory.since(-1)[1]
+        policy, version = self._policy, self.ledger.inventory_versions.since(-1)[1]
         if policy is None or (self._checked[0] is policy and self._checked[1] == version):
             return
         slices = tuple(self.ledger.overlays.under_policy)

@@ -26,7 +26,7 @@ def member(made: MadeCluster, name: str, count: int = 1) -> None:
 def account(view: ClusterView, name: str) -> GangDiagnosis:
     asked = view.pod(NAMESPACE, name)
     assert asked is not None
-    planned = view.extender.gang_account(asked, tuple(view.ledger.nodes))
+    planned = view.extender.diagnose_gang(asked, tuple(view.ledger.nodes))
     assert planned is not None
     with planned as found:
         assert len(view.ledger.holds) == len(found.placed)
@@ -94,4 +94,4 @@ def test_pod_in_no_gang_has_no_account(made: MadeCluster) -> None:
     for name in ("a", "alone"):
         asked = view.pod(NAMESPACE, name)
         assert asked is not None
-        assert view.extender.gang_account(asked, tuple(view.ledger.nodes)) is None
+        assert view.extender.diagnose_gang(asked, tuple(view.ledger.nodes)) is None

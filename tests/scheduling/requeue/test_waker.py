@@ -102,7 +102,7 @@ async def test_a_change_that_may_concern_any_node_wakes_after_a_turn_that_woke_n
     async with refused() as world:
         add_device(world, "gpu-1", taints=[{"key": "example.com/broken", "effect": "NoSchedule"}])
         assert await pokes(world) == 0
-        world.ledger.state.bump(None)
+        world.ledger.state_versions.bump(None)
         add_device(world, "gpu-2")
         assert await pokes(world) == 1
 

@@ -151,7 +151,7 @@ def planned_gang(
     `partly`: as many members as fit are placed if not all fit.
     """
     usable = view.offer_gang(pod, ended)
-    planned = view.extender.gang_account(pod, nodes, partly=partly)
+    planned = view.extender.diagnose_gang(pod, nodes, partly=partly)
     with planned or nullcontext() as diagnosis:
         yield None if diagnosis is None else _with_stranded(view, diagnosis, usable, ended)
     view.hold_again()

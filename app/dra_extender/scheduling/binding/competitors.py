@@ -120,7 +120,7 @@ class Competitors:
         self, where: Device | ResourceSlice, readers: Collection[str] | None, budget: CallBudget
     ) -> Sequence[Node]:
         """Return which of the readers (None: of all nodes) the device or slice reaches; none if its node selector is malformed."""
-        nodes, place = self._ledger.nodes, self._ledger.inventory.place
+        nodes, place = self._ledger.nodes, self._ledger.inventory_versions.place
         reached: _Reached | None = budget.answers.get(("reached", id(where)))
         if reached is None or reached.where is not where or reached.place != place:
             candidates = nodes.values() if readers is None else [nodes[name] for name in readers if name in nodes]
@@ -168,7 +168,7 @@ class Competitors:
     ) -> bool:
         """Return whether the pod may run on the node, or if the budget is spent."""
         ledger = self._ledger
-        if not _look(node, ledger.node_changes, known, budget, lambda: ledger.member_fit.admits(pod.uid, node.name)):
+        if not _look(node, ledger.node_versions, known, budget, lambda: ledger.member_fit.admits(pod.uid, node.name)):
             return False
         refusals = (why_unusable_on(node, claim, ledger) for claim in allocated)
         return not any(refusal is not None and refusal.code is Code.CLAIM_ON_OTHER_NODE for refusal in refusals)
@@ -195,7 +195,7 @@ class Competitors:
         """Return whether some node that the device reaches has as many devices, free or not, as the request asks for."""
         if option.count in (1, ALL) or published.item.devices[published.position].allow_multiple_allocations:
             return True
-        inventory, known = self._ledger.inventory, _answers_to(option, budget)
+        inventory, known = self._ledger.inventory_versions, _answers_to(option, budget)
         return any(
             _look(node, inventory, known, budget, partial(self._has_enough, option, node, budget))
             for node in published.nodes

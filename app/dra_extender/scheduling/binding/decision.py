@@ -94,7 +94,7 @@ class BindDecision:
 
     def _held_placements(self, undecided: tuple[FoundClaim, ...], node: str) -> Decided | None:
         """Return the held placements, if each claim has one here and nothing that was read to decide it has changed since."""
-        state = self._ledger.state.version(node)
+        state = self._ledger.state_versions.version(node)
         placements = []
         for claim in undecided:
             hold = self._ledger.holds.get(claim.uid)

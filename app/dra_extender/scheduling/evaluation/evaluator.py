@@ -140,7 +140,7 @@ class NodeEvaluator:
         A node that fits only with them is rejected as such if no other fits.  Results are cached only for this call.
         """
         ledger, allocator = self._ledger, self.allocator
-        usage, state, hold_versions = ledger.usage(), ledger.state, ledger.hold_versions
+        usage, state, hold_versions = ledger.usage(), ledger.state_versions, ledger.hold_versions
         usage_in_backoff = BackoffUsage(usage, devices)
         fits: dict[str, NodeResult] = {}
         rejected: dict[str, Rejection] = {}

@@ -203,7 +203,7 @@ class ExpectedDemand:
     def unchanged_rooms(self, node: Node, pools: NodePools) -> PlacementRooms:
         """Return the same for a pod that takes no devices."""
         ledger, expectation = self._ledger, self._expectation
-        room = expectation.room_of(node, pools, ledger.claims.usage, ledger.state.version(node.name))
+        room = expectation.room_of(node, pools, ledger.claims.usage, ledger.state_versions.version(node.name))
         return PlacementRooms(expectation.fragmentation.kinds, room, room, None)
 
     def rates(self, rooms: PlacementRooms) -> bool:
@@ -259,7 +259,7 @@ class ExpectedDemand:
 
     def _devices_changed(self) -> bool:
         """Return whether more than an eighth of the nodes have come, gone, or got other devices."""
-        changed, _ = self._ledger.inventory.since(self._devices_place)
+        changed, _ = self._ledger.inventory_versions.since(self._devices_place)
         threshold = len(self._ledger.nodes) / _EIGHTH
         return changed is None or (len(changed) > threshold and len(set(changed)) > threshold)
 
@@ -271,7 +271,7 @@ class ExpectedDemand:
     def _begin_renewal(self, allocator: "NodeAllocator") -> _Renewal:
         """Choose the kinds; the expectation stays if they are the same."""
         self._renewed_at, self._is_due = self._count, False
-        self._devices_place = self._ledger.inventory.place
+        self._devices_place = self._ledger.inventory_versions.place
         if self._classes_changed():
             self._policy_kinds = self._ledger.changes.classes, dict(self._kinds_of(self._policy_pods, allocator))
         weights, present = self._weights(), self._expectation
@@ -288,7 +288,7 @@ class ExpectedDemand:
         node = ledger.nodes.get(name)
         pools = None if node is None else allocator.pools_of(node)
         if node is not None and pools is not None and pools.devices:
-            version = ledger.state.version(name)
+            version = ledger.state_versions.version(name)
             room = renewal.expectation.room_of(node, pools, ledger.claims.usage, version)
             renewal.supply.add(room, ledger.free_amounts.free(name))
             for driver, count in renewal.expectation.units_of(node, pools).whole_devices.items():

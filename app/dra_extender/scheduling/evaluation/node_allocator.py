@@ -201,7 +201,11 @@ class NodeAllocator:
         self, demand: Demand, node: Node, usage: Usage, budget: CallBudget, usage_key: Hashable
     ) -> Placement | NoFit:
         """Search as `search` does; the result is kept with the budget, because each slice of a call searches the same nodes."""
-        versions = (usage_key, self._ledger.state.version(node.name), self._ledger.hold_versions.version(node.name))
+        versions = (
+            usage_key,
+            self._ledger.state_versions.version(node.name),
+            self._ledger.hold_versions.version(node.name),
+        )
         key = (demand.signature, node.name, versions)
         answer: Placement | NoFit | None = budget.answers.get(key)
         if answer is None:
@@ -277,7 +281,7 @@ class NodeAllocator:
             return None
 
     def _pools_of(self, node: Node) -> NodePools:
-        version = self._ledger.inventory.version(node.name)
+        version = self._ledger.inventory_versions.version(node.name)
         version_and_pools = self._pools.get(node.name)
         if version_and_pools is not None and version_and_pools[0] == version:
             return version_and_pools[1]

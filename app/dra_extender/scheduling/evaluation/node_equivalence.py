@@ -118,7 +118,7 @@ class NodeEquivalence:
 
     def inventory(self, node: Node) -> Inventory | None:
         """Return what the node has; None if it cannot be compared."""
-        version = self._ledger.inventory.version(node.name)
+        version = self._ledger.inventory_versions.version(node.name)
         version_and_inventory = self._inventories.get(node.name)
         if version_and_inventory is not None and version_and_inventory[0] == version:
             return version_and_inventory[1]
@@ -157,7 +157,7 @@ class NodeEquivalence:
             if inventory.reaches:
                 return None
             return self._class(node, inventory, reads, _usage_digest([usage.pool(pool) for pool in inventory.pools]))
-        versions, least, everywhere = self._ledger.state.parts()
+        versions, least, everywhere = self._ledger.state_versions.parts()
         # A change of a pool that several nodes reach raises the version of every node; the node's own number counts local changes.
         version = versions.get(node.name, least)
         allocated = self._allocated.get(node.name)

@@ -111,7 +111,7 @@ class NodeResults:
             table = ResultTable(alternatives=has_alternatives(demand), reads=reads_of(demand))
             self._tables[demand.signature] = table
         under_holds = ledger.nodes_under_holds()
-        table.drop_changed(ledger.state, ledger.hold_versions, under_holds)
+        table.drop_changed(ledger.state_versions, ledger.hold_versions, under_holds)
         return NodeEvaluation(demand, table, budget, under_holds, equal=not table.alternatives)
 
     def find(self, evaluation: NodeEvaluation, name: str) -> NodeResult:
@@ -121,7 +121,7 @@ class NodeResults:
         if node is None:
             return _UNKNOWN
         is_held = evaluation.is_held(name)
-        versions = (ledger.state.version(name), ledger.hold_versions.version(name) if is_held else 0)
+        versions = (ledger.state_versions.version(name), ledger.hold_versions.version(name) if is_held else 0)
         cached = table.held if is_held else table.free
         result = cached.get(name)
         if result is None or result.state != versions[0] or result.hold != versions[1]:

@@ -364,7 +364,7 @@ class GangCoordinator:
         for claim, pods in users.items():
             placement = with_new_share_ids(assignments[pods[0]].placements[claim])
             nodes = {assignments[uid].node for uid in pods}
-            versions = {name: self.ledger.state.version(name) for name in nodes}
+            versions = {name: self.ledger.state_versions.version(name) for name in nodes}
             self.holds.place(meta.namespace, meta.uid, claim, pods, dict.fromkeys(nodes, placement), versions)
 
     def _are_held(self, pods: Iterable[str]) -> bool:
@@ -372,7 +372,7 @@ class GangCoordinator:
 
     def _covers(self, pod_uid: str, assignment: Assignment, *, unchanged: bool = False) -> bool:
         """Return whether the whole assignment is held for the member; `unchanged`: and its node is as it was at the decision."""
-        holds, state = self.ledger.holds, self.ledger.state.version(assignment.node)
+        holds, state = self.ledger.holds, self.ledger.state_versions.version(assignment.node)
         return all(
             (hold := holds.get(uid)) is not None
             and pod_uid in hold.pods

@@ -84,7 +84,7 @@ class GangOffers:
         uid = group.metadata.uid
         gang_offers = self._gangs[uid] = self._gangs.get(uid) or _GangOffers()
         before = gang_offers.size
-        names, place = frozenset(nodes), self._ledger.node_changes.place
+        names, place = frozenset(nodes), self._ledger.node_versions.place
         assumed = gang_offers.offers.get(pod_uid) or next(iter(gang_offers.offers.values()), None)
         if assumed is None or assumed.nodes != names:
             gang_offers.revision += 1
@@ -143,9 +143,9 @@ class GangOffers:
         return (
             group,
             revision,
-            ledger.state.place,
+            ledger.state_versions.place,
             ledger.hold_versions.place,
-            ledger.node_changes.place,
+            ledger.node_versions.place,
             ledger.changes.claims,
             ledger.changes.classes,
             ledger.serves_extended_resources,
@@ -163,7 +163,7 @@ class GangOffers:
         gang_offers = self._gangs.get(group.metadata.uid) or _GangOffers()
         self._forget_invalid(gang_offers)
         begin = min((offer.place for offer in gang_offers.offers.values()), default=0)
-        changes = self._ledger.node_changes.since(begin)[0] or ()
+        changes = self._ledger.node_versions.since(begin)[0] or ()
         changed = {name: begin + index for index, name in enumerate(changes, start=1)}
         exist = self._ledger.nodes
         order = tuple(name for name in {**gang_offers.order, **dict.fromkeys(nodes)} if name in exist)
@@ -173,7 +173,7 @@ class GangOffers:
         """Forget members that are bound, finished or gone, offers that are older than the journal, and deleted nodes."""
         before, pods = gang_offers.size, self._ledger.pods
         for uid, offer in list(gang_offers.offers.items()):
-            if pods.is_resolved(uid) or self._ledger.node_changes.since(offer.place)[0] is None:
+            if pods.is_resolved(uid) or self._ledger.node_versions.since(offer.place)[0] is None:
                 del gang_offers.offers[uid]
         exist = self._ledger.nodes
         if any(name not in exist for name in gang_offers.order):

@@ -124,7 +124,7 @@ class PlacementOracle:
                     extra = UsageTable()
                     extra.add(holdings)
                     usage = UsageWith(usage, extra)
-                versions = self._ledger.state.version(node_name), self._ledger.hold_versions.version(node_name)
+                versions = self._ledger.state_versions.version(node_name), self._ledger.hold_versions.version(node_name)
                 usage_key = (tuple(holdings), excluded, *versions)
                 answer = self._allocator.search(demand, node, usage, self.budget, usage_key)
             except SearchPaused:

@@ -112,7 +112,7 @@ class GangPlanner:
             raise SearchPaused
         if facts != ongoing.facts:
             nodes = {assignment.node for assignment in assignments.values()}
-            by_state = ledger.state.since(ongoing.facts.state)[0]
+            by_state = ledger.state_versions.since(ongoing.facts.state)[0]
             by_held = ledger.hold_versions.since(ongoing.facts.held)[0]
             if not nodes or by_state is None or by_held is None or not nodes.isdisjoint((*by_state, *by_held)):
                 # Something changed during a pause: the next slice begins a new search.
@@ -177,9 +177,9 @@ class GangPlanner:
         ledger, members = self.ledger, request.candidates
         claims = (claim for member in members for claim in (*member.claims.open, *member.claims.held))
         return _PlanFacts(
-            state=ledger.state.place,
+            state=ledger.state_versions.place,
             held=ledger.hold_versions.place,
-            nodes=ledger.node_changes.place,
+            nodes=ledger.node_versions.place,
             classes=ledger.changes.classes,
             claims=tuple((claim.uid, claim.record.claim.metadata.resource_version) for claim in claims),
             offered=tuple(request.offered.nodes),

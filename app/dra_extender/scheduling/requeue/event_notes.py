@@ -63,7 +63,14 @@ class EventNotes:
     def _unmet_selectors(self, reason: RejectionGroup, demand: Demand, share: int, budget: Budget | None) -> str:
         """Return what was false on most devices of the example: `2 devices: device.attributes[...].model is "A", wanted "B"`."""
         name, rejection = reason.example, reason.rejection
-        key = (demand.signature, name, self._ledger.state.version(name), rejection.claim, rejection.request, share)
+        key = (
+            demand.signature,
+            name,
+            self._ledger.state_versions.version(name),
+            rejection.claim,
+            rejection.request,
+            share,
+        )
         text = self._unmet.get(key)
         if text is None:
             allowance = Budget(share, strict=True)

@@ -111,7 +111,7 @@ class Waker:
     async def wake_if_one_fits(self) -> float:
         """Wake kube-scheduler if the changes make some rejected pod schedulable; returns the seconds that the tries took."""
         mark, turn, reason = self.unschedulable.changes(), _Turn(), self._pending_reason
-        by_state, state_place = self.ledger.state.since(self._places[0])
+        by_state, state_place = self.ledger.state_versions.since(self._places[0])
         by_held, held_place = self.ledger.hold_versions.since(self._places[1])
         self._places = state_place, held_place
         changed = None if by_state is None or by_held is None else sorted({*by_state, *by_held})
