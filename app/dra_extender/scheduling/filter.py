@@ -31,8 +31,8 @@ from dra_extender.scheduling.claims.preconditions import (
 from dra_extender.scheduling.evaluation.backoff import NODE_IN_BACKOFF, DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator, Prefetch
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
+from dra_extender.scheduling.evaluation.filter_result import FilterResult, NodeResult, rejected_everywhere
 from dra_extender.scheduling.evaluation.node_results import NODE_UNKNOWN
-from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult, rejected_everywhere
 from dra_extender.scheduling.evaluation.scoring import NO_TERMS, ratings
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.holds.fairness import HoldFairness

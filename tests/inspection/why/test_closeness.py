@@ -5,7 +5,7 @@ from dra_extender.inspection.why.gang import blocker_text
 from dra_extender.inspection.why.report import WhyReport
 from dra_extender.inspection.why.waiting import WaitingCause, waiting
 from dra_extender.inspection.why.why import why
-from dra_extender.scheduling.evaluation.result import MOST_REASONS, FilterResult
+from dra_extender.scheduling.evaluation.filter_result import MOST_REASONS, FilterResult
 
 from tests.controlplane.objects import device, device_class, node, request
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster

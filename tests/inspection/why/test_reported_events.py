@@ -12,7 +12,7 @@ from dra_extender.inspection.why.report import Cause, ReasonKind, WhyReport
 from dra_extender.inspection.why.reported import reported_reasons
 from dra_extender.inspection.why.waiting import waiting
 from dra_extender.inspection.why.why import why
-from dra_extender.scheduling.evaluation.result import FURTHER_REASONS
+from dra_extender.scheduling.evaluation.filter_result import FURTHER_REASONS
 
 from tests.controlplane.objects import device, device_class, pod, pod_group, request, resource_claim_template
 from tests.support.inspection.made_cluster import NAMESPACE, Json, MadeCluster

@@ -18,10 +18,10 @@ from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.evaluation import least_loss as least_loss_module
 from dra_extender.scheduling.evaluation.evaluator import Prefetch
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
+from dra_extender.scheduling.evaluation.filter_result import FilterResult
 from dra_extender.scheduling.evaluation.least_loss import LeastLoss, _among
 from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
 from dra_extender.scheduling.evaluation.node_results import NodeEvaluation
-from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.scheduling.prioritize import PlainPods
 from dra_extender.simulator.apiserver.objects import Json, StoredKind

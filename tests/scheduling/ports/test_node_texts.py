@@ -2,7 +2,7 @@
 
 import pytest
 from dra_extender.allocator.state.reasons import Code, Rejection
-from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.evaluation.filter_result import FilterResult
 from dra_extender.scheduling.ports.cluster import NOTE_BYTES, joined_note, shorten
 from dra_extender.scheduling.ports.filter_response import OneText
 from hypothesis import given

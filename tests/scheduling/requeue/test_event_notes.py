@@ -4,7 +4,7 @@ import pytest
 from dra_extender.cel.budget import EXPLANATION_COST
 from dra_extender.cel.cost import EvaluationFrame
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression
-from dra_extender.scheduling.evaluation.result import MOST_REASONS
+from dra_extender.scheduling.evaluation.filter_result import MOST_REASONS
 from dra_extender.scheduling.ports.cluster import NOTE_BYTES
 from dra_extender.simulator.apiserver.objects import StoredKind
 

@@ -38,7 +38,7 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.nodefit.pod_needs import read_pod_needs
 from dra_extender.scheduling.claims.lookup import find_claims, gang_of
-from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.evaluation.filter_result import FilterResult
 from dra_extender.scheduling.evaluation.scoring import ratings
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options

@@ -22,7 +22,7 @@ from dra_extender.model.metadata import moment, seconds_of
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, subject_of
-from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.evaluation.filter_result import FilterResult
 from dra_extender.scheduling.evaluation.scoring import preferred_values, ratings
 from dra_extender.simulator.apiserver.objects import StoredKind
 

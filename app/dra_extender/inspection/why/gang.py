@@ -36,7 +36,7 @@ from dra_extender.inspection.why.trials import Trials, on_their_nodes, planned_g
 from dra_extender.model.api_json import listed, number_of
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import CLOSED, CORDONED, NodeFilter
-from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.evaluation.filter_result import FilterResult
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ from dra_extender.inspection.why.request_edits import ReasonFacts, RequestEdits
 from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, subject_of
-from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
+from dra_extender.scheduling.evaluation.filter_result import FilterResult, RejectionGroup
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 _GIVEN_UP: Final = OF_DEVICES | {Code.CLAIM_ON_OTHER_NODE}

@@ -15,7 +15,7 @@ from dra_extender.model.api_json import ModelError, decode, listed
 from dra_extender.model.pod import Pod, WholePod
 from dra_extender.model.pod_placement import Affinity
 from dra_extender.scheduling.claims.lookup import find_claims
-from dra_extender.scheduling.evaluation.result import FURTHER_REASONS
+from dra_extender.scheduling.evaluation.filter_result import FURTHER_REASONS
 from dra_extender.scheduling.ports.cluster import UNAVAILABLE_REASON
 
 _HEAD: Final = re.compile(r"\d+/\d+ nodes are available: ?")

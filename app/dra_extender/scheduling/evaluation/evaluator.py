@@ -12,9 +12,9 @@ from dra_extender.model.allocation import Placement
 from dra_extender.model.device import DeviceId
 from dra_extender.scheduling.call_budget import CallBudget, within_slice
 from dra_extender.scheduling.evaluation.backoff import DEVICES_IN_BACKOFF, BackoffUsage
+from dra_extender.scheduling.evaluation.filter_result import FilterResult, NodeResult
 from dra_extender.scheduling.evaluation.least_loss import HELD_IN_ORDER, LeastLoss
 from dra_extender.scheduling.evaluation.node_results import NODE_UNKNOWN, NodeEvaluation, NodeResults
-from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.telemetry.metrics import Metrics
 

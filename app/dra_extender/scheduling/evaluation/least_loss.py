@@ -8,9 +8,9 @@ from dra_extender.allocator.fragmentation.kinds import NodeAmounts
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand, PlacementRooms
+from dra_extender.scheduling.evaluation.filter_result import FilterResult, NodeResult
 from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
 from dra_extender.scheduling.evaluation.node_results import NodeEvaluation, NodeResults
-from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
 
 _RATED_IN_CALL: Final = 64
 _RATED_ANYWAY: Final = 8

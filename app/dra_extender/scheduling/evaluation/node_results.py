@@ -12,10 +12,10 @@ from dra_extender.model.allocation import Placement, ScoreTerms
 from dra_extender.model.device import PoolId
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.call_budget import CallBudget
+from dra_extender.scheduling.evaluation.filter_result import NodeResult, PlacementTemplate
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
-from dra_extender.scheduling.evaluation.result import NodeResult, PlacementTemplate
 from dra_extender.scheduling.evaluation.result_table import ClassResult, ResultTable
 from dra_extender.scheduling.evaluation.scoring import has_alternatives, placed_claims
 from dra_extender.telemetry.metrics import Metrics

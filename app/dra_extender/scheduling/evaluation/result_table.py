@@ -12,8 +12,8 @@ from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.model.allocation import ScoreTerms
 from dra_extender.model.device import PoolId
 from dra_extender.runtime.caches import LruCache
+from dra_extender.scheduling.evaluation.filter_result import NodeResult, PlacementTemplate
 from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
-from dra_extender.scheduling.evaluation.result import NodeResult, PlacementTemplate
 
 _CLASSES_PER_NODE: Final = 2
 _RANKINGS: Final = 8

@@ -16,7 +16,7 @@ from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.preconditions import PodClaims
-from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
+from dra_extender.scheduling.evaluation.filter_result import FilterResult, rejected_everywhere
 from dra_extender.scheduling.gang.members import (
     GangSnapshot,
     candidate_of,

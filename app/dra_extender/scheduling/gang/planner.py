@@ -14,9 +14,9 @@ from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
+from dra_extender.scheduling.evaluation.filter_result import WithoutHolds
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.evaluation.result import WithoutHolds
 from dra_extender.scheduling.gang.members import members_of
 from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle, PlanRequest, PlanUnfinishedError
 from dra_extender.scheduling.gang.search import Assignment, GangSearch

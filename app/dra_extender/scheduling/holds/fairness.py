@@ -19,7 +19,7 @@ from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import PoolId
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
-from dra_extender.scheduling.evaluation.result import NodeResult
+from dra_extender.scheduling.evaluation.filter_result import NodeResult
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 

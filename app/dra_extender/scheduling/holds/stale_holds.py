@@ -12,8 +12,8 @@ from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
 from dra_extender.scheduling.call_budget import CallBudget
+from dra_extender.scheduling.evaluation.filter_result import FilterResult, WithoutHolds
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.evaluation.result import FilterResult, WithoutHolds
 from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.ports.cluster import Clock

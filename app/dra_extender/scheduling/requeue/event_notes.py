@@ -12,8 +12,8 @@ from dra_extender.model.api_json import number_of
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.call_budget import CallBudget
+from dra_extender.scheduling.evaluation.filter_result import FURTHER_REASONS, MOST_REASONS, FilterResult, RejectionGroup
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.evaluation.result import FURTHER_REASONS, MOST_REASONS, FilterResult, RejectionGroup
 from dra_extender.scheduling.ports.cluster import NOTE_BYTES, joined_note
 
 _MOST_CACHED: Final = 200

@@ -10,7 +10,7 @@ from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.call_budget import CallBudget
-from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.evaluation.filter_result import FilterResult
 from dra_extender.scheduling.ports.cluster import UNAVAILABLE_REASON, Clock, Events
 from dra_extender.scheduling.requeue.event_notes import EventNotes
 from dra_extender.telemetry.metrics import Metrics
