@@ -5,6 +5,7 @@ Each works on what its own process has seen; it writes to the store directly, be
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final
@@ -28,6 +29,7 @@ _DRIVER_SECONDS: Final = 4.0
 _GRACE_SECONDS: Final = 5
 _NEVER, _FAILS = 0.1, 0.1
 """Shares of the devices that are never ready, and that fail."""
+_MOST_UNREADY_IN_A_ROW: Final = 2
 _RIVAL_SECONDS: Final = 1.0
 """How old the rival's view may be when it allocates, and how long it waits before it looks again and binds."""
 _RIVAL_TRIES: Final = 8
@@ -122,19 +124,29 @@ class Drivers(Actor):
     def __init__(self, loop: SimulationLoop, store: Store, view: View) -> None:
         super().__init__(loop, store, view)
         self._generation = 1
+        self._unready_in_a_row: Counter[Key] = Counter()
 
     def saw(self, change: Change, before: Json | None, after: Json | None) -> None:
         if change.key.kind is StoredKind.CLAIM and after is not None and waiting_results({"status": {}, **after}):
             self.later(_DRIVER_SECONDS, self.attach, change.key)
 
     def attach(self, key: Key) -> None:
-        """Report the devices of a claim that wait for that as attached, or failed."""
+        """Report the devices of a claim that wait for that as attached, or failed, or never report them.
+
+        After two devices of a claim that were not ready, the next is; otherwise a world might not come to rest in time.
+        """
         claim = self.store.get(key)
         waiting = waiting_results({"status": {}, **claim})
         chance = self.random.random()
-        # Some devices are never ready.
-        if waiting and chance >= _NEVER:
-            self._report(claim, waiting, FAILED if chance < _NEVER + _FAILS else ATTACHED)
+        if not waiting:
+            return
+        if chance >= _NEVER + _FAILS or self._unready_in_a_row[key] == _MOST_UNREADY_IN_A_ROW:
+            del self._unready_in_a_row[key]
+            self._report(claim, waiting, ATTACHED)
+            return
+        self._unready_in_a_row[key] += 1
+        if chance >= _NEVER:
+            self._report(claim, waiting, FAILED)
 
     def _report(self, claim: Json, results: list[Json], told: str) -> None:
         condition = {"type": told, "status": "True", "reason": "Test", "message": ""}
