@@ -13,6 +13,7 @@ from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, 
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import NodeRefusal, aggregated, reported
 from dra_extender.nodefit.pod_needs import PodNeeds
+from dra_extender.scheduling.claims.lookup import gang_of
 from dra_extender.simulator.apiserver.objects import key_of
 
 if TYPE_CHECKING:
@@ -34,8 +35,7 @@ class Trials:
     def __init__(self, view: ClusterView, pod: Pod) -> None:
         self._view = view
         self._pod = pod
-        group = None if pod.pod_group is None else view.ledger.pod_groups.get(pod.namespace, pod.pod_group)
-        self.of_gang = group is not None and group.min_count is not None
+        self.of_gang = gang_of(pod, view.ledger) is not None
         self._most = MOST_OF_GANGS if self.of_gang else MOST_TRIALS
         self._left = self._most
         self._share_used = False

@@ -71,6 +71,7 @@ from dra_extender.inspection.why.reported import (
 from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.api_json import ModelError, decode, listed
 from dra_extender.model.pod import Pod, WholePod
+from dra_extender.scheduling.claims.lookup import gang_of
 from dra_extender.scheduling.claims.preconditions import Readiness
 from dra_extender.scheduling.evaluation.filter_result import FilterResult
 
@@ -421,18 +422,12 @@ def _ended_pods(view: ClusterView, pod: Pod, step: ProposedStep) -> tuple[EndedP
             owner=facts.controller,
             priority=other.priority,
             age=None if facts.created is None else max(0.0, view.now - facts.created),
-            gang=_gang_of(view, other),
+            gang="" if (gang := gang_of(other, view.ledger)) is None else gang.metadata.name,
             budget=forbidding.get(facts.key, ""),
             preemption=step.preemption if preemptible else "",
         )
         for other, facts in zip(ended, pod_facts, strict=True)
     )
-
-
-def _gang_of(view: ClusterView, pod: Pod) -> str:
-    """Return the name of the PodGroup of a pod if it is a gang; otherwise empty."""
-    group = None if pod.pod_group is None else view.ledger.pod_groups.get(pod.namespace, pod.pod_group)
-    return "" if group is None or group.min_count is None else group.metadata.name
 
 
 def _with_scheduler(
