@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from dra_extender.model.api_json import listed
@@ -13,6 +13,7 @@ _SHORT: Final = 5
 _LONG: Final = 8
 """The last letter of a name that has so many may be missing, or one too much."""
 _MOST_NAMED: Final = 3
+_SLIP_MARKS: Final = re.compile(r"r[0-9a-f]{11}((?:n\d+)+)")
 
 
 def meant_name(missing: str, names: Iterable[str]) -> str | None:
@@ -74,7 +75,7 @@ def is_slip(written: str, name: str) -> bool:
         return False
     ((word, name_word),) = pairs
     if not (word + name_word).isalpha():
-        return False
+        return bool(_slip_marks(word) & _slip_marks(name_word))
     differing = [
         place for place, (letter, name_letter) in enumerate(zip(word, name_word, strict=False)) if letter != name_letter
     ]
@@ -92,3 +93,22 @@ def is_slip(written: str, name: str) -> bool:
         return False
     # One letter is another one, added or missing.
     return after == name_after or after == name_word[place:] or word[place:] == name_after
+
+
+def slip_mark(number: int) -> str:
+    """Return the end of a redacted name (see `OrderedNames`): two names are slips of each other if they share a mark."""
+    return f"n{number}"
+
+
+def _slip_marks(word: str) -> frozenset[str]:
+    marked = _SLIP_MARKS.search(word)
+    return frozenset(marked[1].split("n")[1:]) if marked else frozenset()
+
+
+def slip_contexts(name: str) -> Iterator[tuple[str, ...]]:
+    """Yield what is left of a name without the place of a slip, for each place: a slip of it has one of these contexts, too."""
+    parts = _SEPARATORS.split(name)
+    yield ("".join(parts),)
+    for index, word in enumerate(parts):
+        if word.isalpha():
+            yield (*parts[:index], "", *parts[index + 1 :])

@@ -1,6 +1,8 @@
 """A redacted snapshot: the answers about it are those about the cluster with other names, and no name of the cluster is in it."""
 
 import gzip
+import re
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,12 +11,14 @@ from zlib import crc32
 import msgspec
 import pytest
 from dra_extender.cel.analysis.renaming import NamesOfExpressions, renamed
+from dra_extender.inspection.near_names import is_slip, slip_contexts
 from dra_extender.inspection.objects import ClusterObjects, MissingKind, keep_fields
 from dra_extender.inspection.redaction.names import OrderedNames, UnorderableNameError
 from dra_extender.inspection.redaction.redact import redacted
 from dra_extender.inspection.snapshot_file import read_snapshot, write_snapshot
 from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.inspection.why.reported import reported_reasons
+from dra_extender.inspection.why.why import why
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
 from dra_extender.model.device import CounterConsumption
@@ -36,11 +40,12 @@ from tests.controlplane.objects import (
     request,
     resource_claim,
 )
+from tests.inspection.why import test_combined_causes, test_constructed_causes
 from tests.support.allocator.building import preferring
 from tests.support.examples import examples
 from tests.support.inspection.example_snapshot import example
 from tests.support.inspection.made_cluster import CREATED, NAMESPACE, MadeCluster
-from tests.support.inspection.renaming import NamesPutBack, answers, redacted_with
+from tests.support.inspection.renaming import NamesPutBack, answers, redacted_with, timeless_view
 from tests.support.model.described import MADE, objects
 
 SECRET = "s3cret"  # noqa: S105 - planted to be looked for
@@ -129,6 +134,42 @@ def test_example_is_answered_alike_with_and_without_its_names() -> None:
     back = NamesPutBack(done)
     assert [back.into(each) for each in answers(done.objects)] == answers(objects)
     assert done.kept_names == ()
+
+
+NEXT_DEPENDS_ON_A_WORD_OF_THE_API = test_constructed_causes.attribute_with_its_type_behind_it
+CAUSES = [
+    build
+    for build in (*test_constructed_causes.CASES, *test_combined_causes.CASES)
+    if build is not NEXT_DEPENDS_ON_A_WORD_OF_THE_API
+]
+
+
+@pytest.mark.parametrize("build", CAUSES, ids=lambda build: build.__name__)
+def test_cause_and_next_step_are_the_same_of_a_redacted_cluster(build: Callable[[MadeCluster], None]) -> None:
+    """Misspelt names included: which name was meant is known without the names."""
+    made = test_constructed_causes.cluster("n1")
+    build(made)
+    made.add(pod("seen", NAMESPACE, nodeName="n1"))
+    objects = made.cluster()
+    done = redacted_with(objects)
+    back = NamesPutBack(done)
+
+    found = [
+        why(timeless_view(cluster), *map(rename, (NAMESPACE, "train")))
+        for cluster, rename in ((objects, str), (done.objects, done.names.text))
+    ]
+
+    causes = [
+        [
+            (branch.claim, branch.request, reason.nodes, reason.code)
+            for branch in report.branches
+            for reason in branch.reasons
+        ]
+        for report in found
+    ]
+    steps = [[msgspec.json.encode(step).decode() for step in report.next] for report in found]
+    assert back.into(str(causes[1])) == str(causes[0])
+    assert [back.into(step) for step in steps[1]] == steps[0]
 
 
 def test_claim_of_an_extended_resource_is_found_by_its_place_in_the_redacted_pod() -> None:
@@ -450,7 +491,42 @@ def test_other_names_are_in_the_order_of_the_names_and_have_nothing_of_them(name
     ordered.resolve(Random(seed))
     others = [ordered.new_name(each) for each in sorted(names)]
     assert others == sorted(set(others))
-    assert all(each.startswith("r") and len(each) == 12 for each in others if each)
+    assert all(REDACTED_NAME.fullmatch(each) for each in others if each)
+
+
+REDACTED_NAME = re.compile(r"r[0-9a-f]{11}(n[0-9]+){0,5}")
+"""Drawn digits, and numbers of sets of names that are slips of each other: nothing of the name, whose length it hides, too."""
+SLIPS = st.sets(
+    st.sampled_from(["gpu", "infer", "train", "infra.gpu", "nvidia.com/large"]).flatmap(
+        lambda name: st.tuples(st.just(name), st.integers(0, len(name)), st.sampled_from(["", "x", "-", ".", "s"])).map(
+            lambda edit: edit[0][: edit[1]] + edit[2] + edit[0][edit[1] + (edit[2] == "x") :]
+        )
+    ),
+    max_size=5,
+)
+
+
+@given(SLIPS, st.integers())
+def test_other_names_are_slips_of_each_other_as_the_names_are_and_hide_the_slip(names: set[str], seed: int) -> None:
+    ordered = OrderedNames()
+    for each in names:
+        ordered.new_name(each)
+    ordered.resolve(Random(seed))
+    for name in names:
+        assert REDACTED_NAME.fullmatch(ordered.new_name(name))
+        for other in names:
+            assert is_slip(ordered.new_name(name), ordered.new_name(other)) == is_slip(name, other)
+            if is_slip(name, other):
+                assert {*slip_contexts(name)} & {*slip_contexts(other)}
+
+
+def test_names_that_are_all_slips_of_each_other_share_one_mark() -> None:
+    ordered = OrderedNames()
+    names = [f"worker{letter}" for letter in "abcdefgh"]
+    for each in names:
+        ordered.new_name(each)
+    ordered.resolve(Random(1))
+    assert [ordered.new_name(each)[12:] for each in names] == ["n1"] * 8
 
 
 @given(NAMES, st.sets(st.text("ab0-.Z", min_size=1, max_size=4), max_size=4))

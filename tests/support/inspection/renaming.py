@@ -12,8 +12,6 @@ from dra_extender.inspection.why.why import why
 from dra_extender.model.metadata import encoded_moment
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 
-_NEAREST_NAME = re.compile('; nearest name [^"]*')
-
 
 def redacted_with(objects: ClusterObjects, seed: int = 0) -> Redacted:
     """The objects with names that this seed draws."""
@@ -34,18 +32,19 @@ class NamesPutBack:
         return self._pattern.sub(lambda found: self._names[found[0]], text)
 
 
-def answers(objects: ClusterObjects) -> list[str]:
-    """What is said of every pod, of each node for each pod, and of all devices; without where the objects come from.
-
-    Nor with the class that has the nearest name: other names are near each other.
-    """
-    # No time goes by: what is looked for in so many seconds is found on a busy machine, too.
+def timeless_view(objects: ClusterObjects) -> ClusterView:
+    """The cluster while no time goes by: what is looked for in so many seconds is found on a busy machine, too."""
     clock = InspectionClock(objects.origin.taken_at, lambda: 0.0)
-    view = ClusterView(objects, cluster=MemoryCluster(clock=clock, served=served_fields(objects.origin)))
+    return ClusterView(objects, cluster=MemoryCluster(clock=clock, served=served_fields(objects.origin)))
+
+
+def answers(objects: ClusterObjects) -> list[str]:
+    """What is said of every pod, of each node for each pod, and of all devices; without where the objects come from."""
+    view = timeless_view(objects)
     found = []
     for pod in sorted(view.ledger.pods.all(), key=lambda each: each.key):
         report = msgspec.structs.replace(why(view, pod.namespace, pod.name), origin=None)
-        found.append(_NEAREST_NAME.sub("", msgspec.json.encode(report, enc_hook=encoded_moment).decode()))
+        found.append(msgspec.json.encode(report, enc_hook=encoded_moment).decode())
         if not pod.node_name:
             result = view.evaluate(pod)
             found.append(msgspec.json.encode((list(result.fits), dict(result.texts))).decode())

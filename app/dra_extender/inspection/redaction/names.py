@@ -4,19 +4,24 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import combinations, islice, pairwise
 from random import Random
 from typing import Final
 
 from dra_extender.cel.analysis.renaming import renamed, unrenamable_parts
 from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.cel.values.semver import Semver, SemverError, parse_lenient
+from dra_extender.inspection.near_names import is_slip, slip_contexts, slip_mark
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
 
 _DIGITS: Final = "0123456789abcdef"
 _LENGTH: Final = 11
 _MARK: Final = "r"
 _BELOW: Final = ("0", "-0", ".0", "A", "+", "")
+_MOST_COMPARED: Final = 500_000
+"""Pairs of names that are compared in all to find slips, those with few others that are alike first."""
+_MOST_MARKS: Final = 5
+"""Marks of one name; the name of an attribute may have 32 characters."""
 
 
 class UnorderableNameError(ValueError):
@@ -26,8 +31,9 @@ class UnorderableNameError(ValueError):
 class OrderedNames:
     """Learns names with `new_name`; after `resolve`, `new_name` returns the new names, and `new_names` has them all.
 
-    The new names compare as the names do, are as different, and say nothing of them.  They are words of letters and digits that
-    begin with a letter where no name has to stay.  Names that have to stay are given to `keep` before `resolve`.
+    The new names compare as the names do, are as different, and say nothing of them but which is a slip of which.  They are words
+    of letters and digits that begin with a letter where no name has to stay.  Names that have to stay are given to `keep` before
+    `resolve`.
     """
 
     def __init__(self, ending: str = "") -> None:
@@ -64,6 +70,7 @@ class OrderedNames:
         self._resolved = True
         self.new_names = {name: name for name in self._kept}
         fences = sorted(self._kept)
+        marks = _slip_marks(sorted(self._learned - self._kept))
         parts = _parts(sorted(self._learned - self._kept), fences)
         for (lower, upper), names in zip(pairwise(["", *fences, ""]), parts, strict=True):
             if names:
@@ -71,14 +78,41 @@ class OrderedNames:
                 endings: set[str] = set()
                 while len(endings) < len(names):
                     endings.add("".join(random.choices(_DIGITS, k=_LENGTH)))
-                self.new_names.update(
-                    zip(names, [f"{prefix}{_MARK}{ending}{self._ending}" for ending in sorted(endings)], strict=True)
-                )
+                for name, ending in zip(names, sorted(endings), strict=True):
+                    self.new_names[name] = f"{prefix}{_MARK}{ending}{marks.get(name, '')}{self._ending}"
 
     def end(self, name: str, ending: str) -> None:
         """After `resolve`: put this behind the other name of a name that does not stay."""
         if name and name not in self._kept:
             self.new_names[name] += ending
+
+
+def _slip_marks(names: Sequence[str]) -> Mapping[str, str]:
+    """Return the marks of the names that are slips of others: one mark for each set of names that are all slips of each other."""
+    by_context: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name in names:
+        for context in slip_contexts(name):
+            by_context[context].append(name)
+    pairs = (pair for alike in sorted(by_context.values(), key=len) for pair in combinations(alike, 2))
+    slips: dict[str, dict[str, None]] = defaultdict(dict)
+    for name, other in islice(pairs, _MOST_COMPARED):
+        if is_slip(name, other):
+            slips[name][other] = slips[other][name] = None
+    unmarked = {frozenset((name, other)) for name, others in slips.items() for other in others}
+    marks: dict[str, list[str]] = defaultdict(list)
+    number = 0
+    for name, others in slips.items():
+        for first in others:
+            if frozenset((name, first)) in unmarked:
+                group = [name, first]
+                for other in others:
+                    if all(other in slips[member] for member in group):
+                        group.append(other)
+                unmarked.difference_update(map(frozenset, combinations(group, 2)))
+                number += 1
+                for member in group:
+                    marks[member].append(slip_mark(number))
+    return {name: "".join(own[:_MOST_MARKS]) for name, own in marks.items()}
 
 
 def _parts(names: Sequence[str], fences: Sequence[str]) -> Iterator[list[str]]:
