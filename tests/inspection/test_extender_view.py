@@ -19,7 +19,7 @@ from dra_extender.scheduling.hold_report import FORMAT, HoldReport, PlannedMembe
 from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
 from dra_extender.scheduling.recent_decisions import DecisionReport
 
-from tests.controlplane.objects import DRIVER
+from tests.controlplane.objects import DRIVER, device, request
 from tests.support.inspection.made_cluster import NAMESPACE, NOW, MadeCluster, held_for, one_gpu, with_holds
 
 
@@ -34,6 +34,16 @@ def test_pod_does_not_get_what_is_held_for_another_and_is_told_until_when() -> N
     assert "held by ml/first (held until 09:47:05Z)" in tree(answer)
     without = why(view(cluster, None), NAMESPACE, "second")
     assert without.fitting == 1
+
+
+def test_pod_is_told_to_wait_for_the_end_of_a_hold_before_it_is_told_to_end_a_pod() -> None:
+    cluster = one_gpu()
+    cluster.gpus("n2", device("gpu-0"))
+    cluster.nodes("n2")
+    cluster.running("old", "n2", "gpu-0", request("gpu", "gpu"))
+    answer = why(view(cluster, held_for(cluster, "first")), NAMESPACE, "second")
+    wait = "wait until 09:47:05Z: the extender holds devices for ml/first until then"
+    assert [step.text for step in answer.next] == [wait, "end ml/old"]
 
 
 def test_pod_itself_gets_what_is_held_for_it() -> None:

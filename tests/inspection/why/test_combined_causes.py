@@ -15,6 +15,7 @@ from tests.controlplane.objects import (
     request,
     resource_claim,
     resource_claim_template,
+    resource_slice,
     taint_rule,
 )
 from tests.inspection.why.test_all_reasons import alternative, first_available, model, shared, two_claims
@@ -398,7 +399,8 @@ def gang_on_a_cordoned_node(made: MadeCluster) -> None:
 
 
 @case(
-    "not ready train kube-scheduler finds no node for the pod",
+    "not ready train, train-1 kube-scheduler finds no node for the pod",
+    "node(s) were unschedulable. (2 members)",
     "claim gpu, request r 1 node device class does not exist: device class large-gpuu; nearest name large-gpu",
     "also node(s) were unschedulable on n1",
     "next uncordon n1, train, train-1: use the DeviceClass large-gpu ok, the gang fits",
@@ -434,6 +436,54 @@ def gang_of_three_with_two_cordoned_nodes(made: MadeCluster) -> None:
         made.pod(name, request("r", "gpu"), schedulingGroup={"podGroupName": "train"})
 
 
+def gang_of_three(made: MadeCluster, **fields: Any) -> None:
+    """Three members, with claims of their own unless they have templates, and three GPUs."""
+    made.gpus("n1", *(device(f"gpu-{number}") for number in range(3)))
+    made.add(pod_group("train", NAMESPACE, min_count=3))
+    for name in ("train", "train-1", "train-2"):
+        group = {"podGroupName": "train"}
+        if "templates" in fields:
+            made.add(pod(name, NAMESPACE, schedulingGroup=group, **fields))
+        else:
+            made.pod(name, request("r", "gpu"), schedulingGroup=group)
+
+
+@case(
+    "nearest name large-gpu (1 node); the same for 2 waiting members",
+    "waiting train-1..2 └",
+    "next train, train-1, train-2: use the DeviceClass large-gpu ok, the gang fits",
+    false=('claim "gpu"', "next use the DeviceClass"),
+)
+def gang_of_which_all_members_misspell_the_class(made: MadeCluster) -> None:
+    gang_of_three(made)
+    misspell_class(made, 0, 1, 2)
+
+
+@case(
+    "ok train on n1",
+    "blocked train-1 r: device class does not exist",
+    'waiting train-2 claim "gpu", request "r": device class does not exist: device class smalll-gpu; nearest name small-gpu',
+    "next train-1: use the DeviceClass large-gpu, train-2: use the DeviceClass small-gpu ok, the gang fits",
+    false=("the same for",),
+)
+def gang_of_which_two_members_misspell_different_classes(made: MadeCluster) -> None:
+    gang_of_three(made)
+    made.add(device_class("small-gpu"))
+    misspell_class(made, 1)
+    made.objects["resourceclaims"][-1]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "smalll-gpu"
+
+
+@case(
+    'not ready train, train-1, train-2 claim "gpu" is not created yet: from template large-gpuu; nearest name',
+    "gpu (3 members) └",
+    "next train, train-1, train-2: name ResourceClaimTemplate large-gpu instead of large-gpuu, or create",
+    false=("next train-1:", "next name"),
+)
+def gang_of_which_all_members_misspell_the_template(made: MadeCluster) -> None:
+    gang_of_three(made, templates={"gpu": "large-gpuu"})
+    made.add(resource_claim_template("large-gpu", NAMESPACE, request("r", "gpu")))
+
+
 @case(
     "Insufficient cpu", "next end ml/large ok, the gang fits", "next train-1: ask for 23800m of cpu ok, the gang fits"
 )
@@ -444,7 +494,7 @@ def gang_of_which_another_pod_has_the_cpu(made: MadeCluster) -> None:
 
 
 @case(
-    "affinity/selector; no node has label topology-zonee; nearest name topology-zone",
+    "affinity/selector; no node has label topology- zonee; nearest name topology-zone (2 members)",
     "next train, train-1: ask for no node selector and no node affinity ok, the gang fits",
     false=("selector.;",),
 )
@@ -576,6 +626,44 @@ def requests_that_both_mean_tainted_devices_of_which_one_asks_for_too_many(made:
     taints = [{"key": "e.com/x", "effect": "NoSchedule"}]
     made.gpus("n1", *(device(f"gpu-{number}", taints=taints) for number in range(2)))
     made.pod("train", request("a", "gpu"), request("b", "gpu", count=2))
+
+
+def half_published(made: MadeCluster, name: str, driver: str = GPU) -> None:
+    """A pool of node n1 of which one of two slices is there."""
+    made.add(resource_slice(name, node="n1", pool=name, driver=driver, slice_count=2, devices=[device("d")]))
+
+
+AWAITED: Final = f"next wait; check driver {GPU}, which publishes the other slices"
+
+
+@case(f"held by ml/old also resource pool is being updated: pool {GPU}/half has 1 of", f"{AWAITED} next end ml/old ok")
+def device_that_is_held_beside_a_pool_that_is_half_published(made: MadeCluster) -> None:
+    held(made)
+    half_published(made, "half")
+    made.pod("train", request("r", "gpu"))
+
+
+@case(f"{AWAITED} next ask for 3900m of cpu, end ml/old ok on n1")
+def device_that_is_held_beside_a_pool_that_is_half_published_on_a_full_node(made: MadeCluster) -> None:
+    held(made)
+    half_published(made, "half")
+    made.add(pod("large", NAMESPACE, cpu="60", nodeName="n1"))
+    made.pod("train", request("r", "gpu"), cpu="20")
+
+
+@case("next end ml/old ok on n1", false=("wait",))
+def device_that_is_held_beside_a_pool_of_another_driver_that_is_half_published(made: MadeCluster) -> None:
+    held(made)
+    half_published(made, "half", "nic.example.com")
+    made.pod("train", request("r", "gpu"))
+
+
+@case("blocked train-1 r: matching devices are in use", f"{AWAITED} next end ml/old ok, the gang fits")
+def gang_whose_device_is_held_beside_a_pool_that_is_half_published(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    half_published(made, "half")
+    gang(made)
 
 
 @case("next do without claim b, end ml/old-0 ok on n1", false=("old-0, ml/old",))

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.near_names import instead, meant_name
@@ -55,12 +56,30 @@ def advice(view: ClusterView, pod: Pod, rejection: Rejection, pool: PoolGap | No
         case Code.POD_GROUP_MISSING:
             return _created_or_named(view, StoredKind.POD_GROUP, pod.namespace, pod.pod_group or "")
         case Code.POOL_INCOMPLETE if pool is not None:
-            if pool.slices > pool.expected:
-                return f"wait; check driver {pool.driver}, which has published more slices than it declares"
-            return f"wait; check driver {pool.driver}, which publishes the other slices"
+            return incomplete_pool_advice(pool)
         case Code.POOL_INVALID if rejection.detail.startswith("pool "):
             return f"check driver {rejection.detail.removeprefix('pool ').partition('/')[0]}"
     return _SENTENCES.get(rejection.code, "")
+
+
+def incomplete_pool_advice(pool: PoolGap) -> str:
+    if pool.slices > pool.expected:
+        return f"wait; check driver {pool.driver}, which has published more slices than it declares"
+    return f"wait; check driver {pool.driver}, which publishes the other slices"
+
+
+def pool_gaps(pools: Sequence[Pool]) -> tuple[PoolGap, ...]:
+    return tuple(
+        PoolGap(
+            driver=pool.pool_id[0],
+            pool=pool.pool_id[1],
+            generation=pool.generation,
+            slices=pool.found,
+            expected=pool.expected,
+        )
+        for pool in pools
+        if pool.problem is Code.POOL_INCOMPLETE
+    )
 
 
 def _created_or_named(view: ClusterView, kind: StoredKind, namespace: str, missing: str) -> str:

@@ -1,7 +1,7 @@
 """What one pod waits for, before anything is explained, and the order in which `why` speaks of nodes: the closest first."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -252,6 +252,19 @@ def _claims(view: ClusterView, pod: Pod) -> Sequence[FoundClaim] | Rejection:
     """Return the pod's claims with the one that a bind has made for its extended resources."""
     claims, bind_claim = find_claims(pod, view.ledger), existing_claim(pod, view.ledger)
     return claims if bind_claim is None or isinstance(claims, Rejection) else (*claims, bind_claim)
+
+
+def claims_key(view: ClusterView, pod: Pod) -> Hashable:
+    """Return what is equal for pods whose claims ask for the same; pods with claims that are allocated have each their own."""
+    claims = find_claims(pod, view.ledger)
+    if isinstance(claims, Rejection):
+        return claims.code, claims.claim, claims.detail
+    return tuple(
+        (claim.label, claim.record.spec_digest)
+        if claim.record.claim.status.allocation is None and claim.record.pending is None
+        else claim.record.claim.metadata.uid
+        for claim in claims
+    )
 
 
 def _allocated(claims: Sequence[FoundClaim] | Rejection) -> tuple[FoundClaim, ...]:

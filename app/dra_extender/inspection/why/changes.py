@@ -1,7 +1,7 @@
 """Changes that a person may make so that a pod fits."""
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, NamedTuple, Self
@@ -19,7 +19,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.templated_claim import Owner, claim_from, read_template
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, requests_named
 from dra_extender.scheduling.claims.lookup import MOST_CLAIMS
-from dra_extender.simulator.apiserver.objects import StoredKind
+from dra_extender.simulator.apiserver.objects import StoredKind, key_of
 
 _MOST_MEMBERS: Final = 256
 """Members of a gang whose claims are changed together."""
@@ -90,9 +90,20 @@ class ProposedChange(NamedTuple):
 
     def is_said_by(self, other: Self) -> bool:
         """Return whether another change contains all that this one advises, also for several pods; of alternatives the first."""
-        texts = [text.partition(", or ")[0] for text in self.advice]
-        is_advised = all(any(said == text or said.endswith(f": {text}") for said in other.advice) for text in texts)
+        texts, said = ([text.partition(", or ")[0] for text in change.advice] for change in (self, other))
+        is_advised = all(any(text == part or part.endswith(f": {text}") for part in said) for text in texts)
         return is_advised and set(self.ends) <= set(other.ends)
+
+    @property
+    def effect(self) -> Hashable:
+        """What is equal for changes, in whatever order, that leave the same objects and end the same pods."""
+        contents = {key_of(entry.kind, entry.after): _without_version(entry.after) for entry in self.changes}
+        return frozenset(contents.items()), frozenset(self.ended)
+
+
+def _without_version(item: Mapping[str, Any]) -> bytes:
+    """Return the object without its version, which each trial raises."""
+    return msgspec.json.encode({**item, "metadata": {**item["metadata"], "resourceVersion": ""}})
 
 
 class ProposedStep(NamedTuple):

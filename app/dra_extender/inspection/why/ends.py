@@ -1,18 +1,21 @@
-"""Which holders of devices to end so that a pod fits; each set is tried before it is named."""
+"""Which holders of devices to end so that a pod fits, each set tried before it is named, and what to wait for before that."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from dra_extender.allocator.explain.shortfall import may_serve
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.fewest_ends import fewest_ends
 from dra_extender.inspection.holders import Holder
+from dra_extender.inspection.lines import clock_text
+from dra_extender.inspection.why.advice import incomplete_pool_advice, pool_gaps
 from dra_extender.inspection.why.changes import ProposedChange, ProposedStep, staying_pods
 from dra_extender.inspection.why.nearest import NearestDevices, requested_options
 from dra_extender.inspection.why.report import HolderShare
 from dra_extender.inspection.why.request_edits import HELD, ReasonFacts
 from dra_extender.inspection.why.trials import Trials
-from dra_extender.model.api_json import decode_shallow
+from dra_extender.model.api_json import decode_shallow, listed
 from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -51,6 +54,26 @@ class HolderEnds:
         # To end pods hurts: it is no advice where it is known that the pod may not use the nodes all the same.
         known = step is not None and (step.helps or self._view.node_fit is None)
         return step if known else None
+
+    def awaited(self, facts: ReasonFacts) -> Iterator[str]:
+        """Yield what to wait for before anybody is ended: pools that are half published, the end of the first hold of others."""
+        option, fit = facts.option, self._view.pod_fit(self._pod)
+        if option is None or facts.rejection.code not in HELD:
+            return
+        open_nodes = [found for found in facts.diagnoses if fit is None or not fit.is_closed(found.node.name)]
+        all_pools = filter(None, (self._view.pools_of(diagnosis.node.name) for diagnosis in open_nodes))
+        by_id = {pool.pool_id: pool for pools in all_pools for pool in pools.unusable}
+        budget = self._view.budget()
+        pools = [pool for pool in by_id.values() if may_serve(Code.POOL_INCOMPLETE, pool.withheld, option, budget)]
+        yield from dict.fromkeys(map(incomplete_pool_advice, pool_gaps(pools)))
+        holders = {share.holder for diagnosis in open_nodes for share in self._nearest.holders_on(diagnosis)}
+        ends = {
+            (holder.until, listed(holder.consumers) or f"claim {holder.claim}")
+            for holder in holders
+            if holder.until is not None and self._own.isdisjoint(holder.consumers)
+        }
+        for until, held_for in sorted(ends)[:1]:
+            yield f"wait until {clock_text(until)}: the extender holds devices for {held_for} until then"
 
     def _step_against(self, facts: ReasonFacts, nodes: Sequence[str]) -> ProposedStep | None:
         if self._trials.of_gang:

@@ -1,7 +1,7 @@
 """The plan of a gang for people: which members have a place, which one blocks the gang, why the others wait, and what helps."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -11,7 +11,7 @@ import msgspec
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange, needs_key
 from dra_extender.inspection.why.advice import advice
-from dra_extender.inspection.why.cause import OF_DEVICES, Distance, distance, judge_nodes, unknown_labels
+from dra_extender.inspection.why.cause import OF_DEVICES, Distance, claims_key, distance, judge_nodes, unknown_labels
 from dra_extender.inspection.why.changes import (
     ProposedChange,
     ProposedStep,
@@ -52,7 +52,7 @@ _MOST_TRIED: Final = 2
 _MOST_READYING: Final = 3
 """Changes that are made together."""
 _MOST_WRONG: Final = 8
-"""Waiting members that are looked at for what is wrong by itself."""
+"""Different claims of waiting members that are looked at for what is wrong by itself."""
 _MOST_OPENED: Final = 6
 """Cordoned nodes that are tried without the cordon."""
 _MOST_CHANGED: Final = 64
@@ -155,11 +155,13 @@ def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: Ga
         yield from map(ProposedStep, _lacking_fields(view, pod, diagnosis))
         for members in _alike(view, refused):
             yield from _untried(view, pod, members)
-    unready = [entry for entry in diagnosis.unready if entry[0].uid != pod.uid]
-    for member, rejection in unready[:_MOST_HELPED]:
-        if text := advice(view, member, rejection):
-            # Whether the gang fits then was not tried.
-            yield advised(text, member.name)
+    by_rejection = dict[Rejection, list[Pod]]()
+    for member, rejection in diagnosis.unready:
+        by_rejection.setdefault(rejection, []).append(member)
+    texts = ((advice(view, members[0], rejection), members) for rejection, members in by_rejection.items())
+    of_others = ((text, name) for text, members in texts if text and (name := _names_beside(pod, members)))
+    # Whether the gang fits then was not tried.
+    yield from (advised(text, name) for text, name in islice(of_others, _MOST_HELPED))
 
 
 def _readying(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis") -> Iterator[ProposedChange]:
@@ -324,14 +326,7 @@ def _lacking_fields(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis") -> 
 
 
 def _members(view: ClusterView, diagnosis: "GangDiagnosis", blocker: str) -> Iterator[GangMembers]:
-    unready = [
-        GangMembers(
-            state=MemberState.UNREADY,
-            names=(pod.name,),
-            text=_with_unknown_labels(view, pod, rejection, rejection.text + existing_names(view, pod, rejection)),
-        )
-        for pod, rejection in diagnosis.unready[:_MOST_NAMES]
-    ]
+    unready = _by_text(MemberState.UNREADY, _why_unready(view, diagnosis.unready))
     waiting, placed = _names(diagnosis.waiting), diagnosis.placed[:_MOST_NAMES]
     if diagnosis.cannot_start:
         yield from unready
@@ -349,22 +344,40 @@ def _members(view: ClusterView, diagnosis: "GangDiagnosis", blocker: str) -> Ite
     if waiting:
         blocks = diagnosis.needed > len(diagnosis.placed)
         state = MemberState.BLOCKED if blocks else MemberState.WAITING
-        yield GangMembers(state=state, names=waiting[:1], text=blocker)
-    wrong = {
-        member.uid: text for member in diagnosis.waiting[1:_MOST_WRONG] if (text := _wrong_by_itself(view, member))
-    }
-    for member in (member for member in diagnosis.waiting if member.uid in wrong):
-        yield GangMembers(state=MemberState.WAITING, names=(member.name,), text=wrong[member.uid])
-    others = [member for member in diagnosis.waiting[1:] if member.uid not in wrong]
-    if others:
-        yield GangMembers(state=MemberState.WAITING, names=_names(others))
+        first, *others = _wrong_by_themselves(view, diagnosis.waiting)
+        alike = [pod for pod, text in others if text and text == first[1]]
+        also = f"; the same for {number_of(len(alike), 'waiting member')}" if alike else ""
+        yield GangMembers(state=state, names=waiting[:1], text=blocker + also)
+        yield from _by_text(
+            MemberState.WAITING, [(pod, "" if pod in alike else text) for pod, text in others], unnamed_last=True
+        )
     yield from unready
 
 
-def _with_unknown_labels(view: ClusterView, pod: Pod, rejection: Rejection, text: str) -> str:
-    """Return a text with which labels that the member asks of its node do not exist, where no node takes it."""
-    labels = list(islice(unknown_labels(view, pod), EXAMPLES)) if rejection.code is Code.NO_NODE else []
-    return "; ".join((text.removesuffix("."), *labels)) if labels else text
+def _by_text(
+    state: MemberState, members: Iterable[tuple[Pod, str]], *, unnamed_last: bool = False
+) -> Iterator[GangMembers]:
+    """Yield members in one state by what is said of them, each text once with the number of members."""
+    by_text = dict[str, list[Pod]]()
+    for pod, text in members:
+        by_text.setdefault(text, []).append(pod)
+    for text in sorted(by_text, key=lambda text: unnamed_last and not text):
+        pods = by_text[text]
+        number = f" ({number_of(len(pods), 'member')})" if text and len(pods) > 1 else ""
+        yield GangMembers(state=state, names=_names(pods), text=text + number)
+
+
+def _why_unready(view: ClusterView, unready: Sequence[tuple[Pod, Rejection]]) -> Iterator[tuple[Pod, str]]:
+    """Yield members with what keeps them away, names that exist, and which labels do not exist where no node takes them."""
+    known = dict[Hashable, str]()
+    for pod, rejection in unready:
+        fit = view.pod_fit(pod) if rejection.code is Code.NO_NODE else None
+        key = rejection, fit and needs_key(fit.needs)
+        if key not in known:
+            labels = [] if fit is None else list(islice(unknown_labels(view, pod), EXAMPLES))
+            text = rejection.text + existing_names(view, pod, rejection)
+            known[key] = "; ".join((text.removesuffix("."), *labels)) if labels else text
+        yield pod, known[key]
 
 
 def _hidden_reasons(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", nodes: Sequence[str]) -> Reasons | None:
@@ -380,8 +393,17 @@ def _hidden_reasons(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", nod
     return None
 
 
+def _wrong_by_themselves(view: ClusterView, members: Sequence[Pod]) -> Iterator[tuple[Pod, str]]:
+    """Yield members with what keeps each away whatever devices are free, such as a misspelt name; empty if nothing does."""
+    known = dict[Hashable, str]()
+    for member in members:
+        key = claims_key(view, member), tuple(member.extended_requests)
+        if key not in known and len(known) < _MOST_WRONG:
+            known[key] = _wrong_by_itself(view, member)
+        yield member, known.get(key, "")
+
+
 def _wrong_by_itself(view: ClusterView, member: Pod) -> str:
-    """Return what keeps a member away whatever devices are free, such as a misspelt name; empty if nothing does."""
     nodes, rejections = tuple(view.ledger.nodes), list[Rejection]()
     # What one node says of devices is enough to know that the claims are right.
     for some_nodes in (nodes[:1], nodes):

@@ -8,8 +8,8 @@ from dra_extender.allocator.explain.device_diagnosis import DeviceDiagnosis
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import known_node
 from dra_extender.inspection.objects import DEVICES, Origin, require
+from dra_extender.inspection.why.advice import pool_gaps
 from dra_extender.inspection.why.nearest import NearestDevices, requested_options
-from dra_extender.inspection.why.reasons import pool_gaps
 from dra_extender.inspection.why.report import NearestDevice, PoolGap
 from dra_extender.inspection.why.why import known_pod
 from dra_extender.model.api_json import Value

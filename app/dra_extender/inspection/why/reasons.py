@@ -14,14 +14,13 @@ import msgspec
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
-from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.eligibility import untolerated_taints
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.fewest_ends import irreducible
 from dra_extender.inspection.near_names import names_there
 from dra_extender.inspection.objects import unread
-from dra_extender.inspection.why.advice import advice
+from dra_extender.inspection.why.advice import advice, pool_gaps
 from dra_extender.inspection.why.cause import OF_DEVICES, SELECTED_DEVICES, rejections_by_closeness
 from dra_extender.inspection.why.changes import (
     ClaimChanges,
@@ -43,7 +42,6 @@ from dra_extender.inspection.why.report import (
     ConstraintValues,
     NearestDevice,
     NodeReason,
-    PoolGap,
 )
 from dra_extender.inspection.why.request_edits import ReasonFacts, RequestEdits
 from dra_extender.inspection.why.trials import Trials
@@ -239,6 +237,7 @@ class Reasons:
         helped = helped or (end is not None and facts.rejection.code is Code.CLAIM_FULLY_RESERVED)
         if untried is not None and not (helped and facts.rejection.code in _CORRECTED):
             yield untried
+        yield from map(advised, self._ends.awaited(facts))
         if end is not None:
             yield end
 
@@ -543,20 +542,6 @@ class Reasons:
         pools = self._view.pools_of(group.example)
         named = () if pools is None else [pool for pool in pools.unusable if pool.detail == detail]
         return msgspec.structs.replace(_reason(rejection, nodes, text), pool=next(iter(pool_gaps(named)), None))
-
-
-def pool_gaps(pools: Sequence[Pool]) -> tuple[PoolGap, ...]:
-    return tuple(
-        PoolGap(
-            driver=pool.pool_id[0],
-            pool=pool.pool_id[1],
-            generation=pool.generation,
-            slices=pool.found,
-            expected=pool.expected,
-        )
-        for pool in pools
-        if pool.problem is Code.POOL_INCOMPLETE
-    )
 
 
 def _typed(kind: str, text: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -14,7 +14,6 @@ from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import NodeRefusal, aggregated, reported
 from dra_extender.nodefit.pod_needs import PodNeeds
 from dra_extender.scheduling.claims.lookup import gang_of
-from dra_extender.simulator.apiserver.objects import key_of
 
 if TYPE_CHECKING:
     from dra_extender.scheduling.gang.plans import GangDiagnosis
@@ -82,8 +81,7 @@ class Trials:
         What was tried before, in any order, is known and counts towards no limit.
         """
         combined, nodes = together((*self._applied, change)), () if self.of_gang else tuple(nodes[:_MOST_NODES])
-        changed = {key_of(entry.kind, entry.after): _without_version(entry.after) for entry in combined.changes}
-        key = (frozenset(changed.items()), frozenset(combined.ended), nodes)
+        key = combined.effect, nodes
         if key not in self._known:
             if self.limit:
                 return None
@@ -131,11 +129,6 @@ class Trials:
         """Return the nodes that are not closed to the pod: not ready, cordoned, tainted, or being deleted."""
         fit = self._view.pod_fit(self._pod)
         return tuple(name for name in nodes if fit is None or not fit.is_closed(name))
-
-
-def _without_version(item: Mapping[str, Any]) -> bytes:
-    """Return the object without its version, which each trial raises."""
-    return msgspec.json.encode({**item, "metadata": {**item["metadata"], "resourceVersion": ""}})
 
 
 def _step(change: ProposedChange, nodes: Sequence[str], *, usable: bool) -> ProposedStep:

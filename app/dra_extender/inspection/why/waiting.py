@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.allocator.state.reasons import Code, Rejection
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.cluster_view import ClusterView, needs_key
 from dra_extender.inspection.objects import Origin, require, unread
 from dra_extender.inspection.pod_facts import PodFacts
@@ -14,6 +14,7 @@ from dra_extender.inspection.why.cause import (
     OF_DEVICES,
     PodCause,
     cause_of,
+    claims_key,
     rejections_by_closeness,
     reported_by_closeness,
 )
@@ -22,7 +23,6 @@ from dra_extender.inspection.why.report import Cause, ReasonKind, ReportedReason
 from dra_extender.inspection.why.reported import absent_scheduler, reported_reasons, scheduler_message
 from dra_extender.model.api_json import Value
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.claims.lookup import find_claims
 
 WAITING_FORMAT: Final = "dra-extender.io/waiting/v1"
 MOST_EVALUATED: Final = 500_000
@@ -199,17 +199,7 @@ def _cause_key(view: ClusterView, waiting_pod: _Waiting) -> Hashable:
     fit = view.pod_fit(pod)
     needs = None if fit is None else needs_key(fit.needs)
     reported = tuple((reason.kind, reason.text) for reason in waiting_pod.reported)
-    found_claims = find_claims(pod, view.ledger)
-    if isinstance(found_claims, Rejection):
-        claims: Hashable = (found_claims.code, found_claims.claim, found_claims.detail)
-    else:
-        claims = tuple(
-            (claim.label, claim.record.spec_digest)
-            if claim.record.claim.status.allocation is None and claim.record.pending is None
-            else claim.record.claim.metadata.uid
-            for claim in found_claims
-        )
-    return pod.scheduler_name, claims, tuple(pod.extended_requests), pod.extended_claim, needs, reported
+    return pod.scheduler_name, claims_key(view, pod), tuple(pod.extended_requests), pod.extended_claim, needs, reported
 
 
 def _row_of(view: ClusterView, waiting_pod: _Waiting, verdict: PodCause) -> tuple[WaitingCause, str]:

@@ -150,6 +150,14 @@ def _is_said_by(compound: ProposedStep, step: ProposedStep) -> bool:
     return step.change.text == CORRECT_SELECTOR or step.change.is_said_by(compound.change)
 
 
+def _is_said_of_gang(other: ProposedStep, step: ProposedStep) -> bool:
+    """Return whether another step of a gang contains what a step advises, or is the same change in fewer words."""
+    longer = len(other.change.text) - len(step.change.text)
+    if step.nodes:
+        return bool(other.nodes) and longer < 0 and step.change.effect == other.change.effect
+    return _is_said_by(other, step) if other.nodes else longer > 0 and step.change.is_said_by(other.change)
+
+
 def _needs_less(step: ProposedStep, other: ProposedStep) -> bool:
     """Return whether a step that was tried is only a part of another one that helps no better."""
     same = step.change.text == other.change.text
@@ -381,8 +389,7 @@ def _with_steps(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[
     together contain is not said again.
     """
     if report.gang is not None:
-        tried = [step for step in steps if step.nodes]
-        steps = [step for step in steps if step.nodes or not any(_is_said_by(other, step) for other in tried)]
+        steps = [step for step in steps if not any(_is_said_of_gang(other, step) for other in steps)]
     steps = sorted(
         steps,
         key=lambda step: (step.change.harmful, any(ended.budget for ended in _ended_pods(view, pod, step))),
