@@ -67,7 +67,7 @@ class NodeRemoved(NamedTuple):
 
 
 class PodGroupChanged(NamedTuple):
-    """A PodGroup, one of its pods, or a claim that was generated for it changed; `key`: (namespace, name)."""
+    """A PodGroup, one of its pods, or a claim that was generated for one of them changed; `key`: (namespace, name)."""
 
     key: tuple[str, str]
 

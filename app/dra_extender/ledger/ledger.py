@@ -284,7 +284,7 @@ class Ledger:
             self.hint_devices()
 
     def pod_group_changed(self, key: tuple[str, str]) -> None:
-        """Publish that a PodGroup, one of its pods, or a claim that was generated for it changed."""
+        """Publish that a PodGroup, one of its pods, or a claim that was generated for one of them changed."""
         self.events.publish(PodGroupChanged(key))
 
     def _member_changed(self, pod: Pod | None) -> None:
@@ -295,6 +295,8 @@ class Ledger:
         owner = claim.metadata.controller
         if owner is not None and owner.group == GROUP:
             self.pod_group_changed((claim.metadata.namespace, owner.name))
+        elif owner is not None:
+            self._member_changed(self.pods.by_uid(owner.uid))
 
     def hint_devices(self) -> None:
         """Record a queueing hint: devices appeared, changed or became free."""

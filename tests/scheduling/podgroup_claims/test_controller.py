@@ -193,8 +193,6 @@ async def test_an_own_claim_of_a_member_is_made_again_after_its_deletion() -> No
     await world.work()
     made = world.made("own", "mixed")
     world.cluster.store.delete(Key(StoredKind.CLAIM, "default", made[0]))
-    world.sync()
-    world.extender.group_claims.sweep()
     await world.work()
     assert world.made("own", "mixed") == made
 
