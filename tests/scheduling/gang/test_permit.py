@@ -13,6 +13,7 @@ from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.gang import permit
 from dra_extender.scheduling.gang.members import GangSnapshot, take_snapshot
+from dra_extender.scheduling.ports.cluster import RequestRejectedError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
@@ -20,6 +21,7 @@ from dra_extender.simulator.controllers.claims import ClaimController
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.adversity import edit
 from tests.support.scheduling.gangs import GangExtender
+from tests.support.scheduling.seam import Seam, restart
 from tests.support.turns import turns
 
 
@@ -111,6 +113,29 @@ async def test_too_few_members_give_up_in_words() -> None:
         with pytest.raises(RetryableError, match="PodGroup g: 1 of 2 members came to be bound within"):
             await asyncio.wait_for(bind, 60)
     assert not world.node_of("a")
+
+
+async def test_a_claim_that_cannot_be_released_keeps_no_other_claim_and_hides_no_reason() -> None:
+    world = GangExtender()
+    world.options = world.short_binding()
+    claims = Seam(world.cluster.claims)
+    restart(world, claims=claims)
+    world.cards("n1", 2)
+    world.gang("g", 2)
+    world.add_claim("first")
+    world.add_claim("second")
+    world.add_member("g", "a", "first", "second")
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("a", "n1"))
+        await turns()
+        assert world.devices("first")
+        assert world.devices("second")
+        claims.before("update_status", RequestRejectedError("refused by a webhook"))
+        world.clock.seconds += world.options.binding_timeout_seconds
+        with pytest.raises(RetryableError, match="PodGroup g: 1 of 2 members came to be bound within"):
+            await asyncio.wait_for(bind, 60)
+    assert world.devices("first")
+    assert not world.devices("second")
 
 
 async def test_members_whose_group_is_gone_wait_for_nobody(world: GangExtender) -> None:

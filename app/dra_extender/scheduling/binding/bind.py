@@ -274,8 +274,7 @@ class BindSession:
                     binder.ledger.pods.binding_failed(pod.uid)
                     raise
         except QuorumNotReachedError:
-            for claim in self.claims:
-                await binder.unreserve.release(claim, pod)
+            await binder.unreserve.release_each(self.claims, pod)
             raise
 
 

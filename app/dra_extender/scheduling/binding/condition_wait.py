@@ -171,8 +171,7 @@ class ConditionWait:
             bad = [(claim, state) for claim, state in states if state.readiness is readiness]
             if bad:
                 self._begin_backoff(bad, pod)
-                for claim, _ in bad:
-                    await self.unreserve.release(claim, pod)
+                await self.unreserve.release_each((claim for claim, _ in bad), pod)
                 text = "; ".join(state.text for _, state in bad)
                 raise problem(f"binding conditions {readiness}: {text}")
         return [(claim, state) for claim, state in states if state.readiness is Readiness.PENDING]

@@ -1,6 +1,9 @@
 """The reservations of pods in allocated claims: added when pods are bound, and released when they are not bound after all."""
 
 import asyncio
+from collections.abc import Iterable
+
+import structlog
 
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.claim_record import ClaimRecord
@@ -12,6 +15,7 @@ from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.ports.errors import RetryableError
 
+_LOG = structlog.get_logger(__name__)
 _Request = tuple[ConsumerReference, int, asyncio.Future[None]]
 
 
@@ -88,6 +92,17 @@ class Unreserve:
             await self._writer.release(claim.record, guards | {consumer.uid})
         finally:
             self._releasing.discard((claim.uid, consumer.uid))
+
+    async def release_each(self, claims: Iterable[FoundClaim], pod: Pod) -> None:
+        """Release the pod's part of each claim, as far as the server can be written to; what is left is reclaimed later.
+
+        The bind fails for another reason already, which the caller raises.
+        """
+        for claim in claims:
+            try:
+                await self.release(claim, pod)
+            except RetryableError as problem:
+                _LOG.warning("a claim could not be released", claim=claim.name, pod=pod.key, problem=str(problem))
 
     def is_releasing(self, claim: FoundClaim) -> bool:
         """Return whether the claim is just being released for this consumer."""
