@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.runtime.supervision import BackgroundTask
+from dra_extender.scheduling.binding.decision import BindDecision
+from dra_extender.scheduling.call_budget import Awaited
 from dra_extender.scheduling.ports.cluster import ConflictError, ServerUnavailableError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.cluster import MemoryClaims
@@ -81,6 +83,30 @@ async def test_the_wait_for_a_shared_claim_is_no_time_of_the_search_after_it(wor
 
     assert world.devices("c4") == ["n1/gpu-1", "n1/gpu-2", "n1/gpu-3"]
     assert not any([await world.metric("dra_extender_search_seconds_total", lane=lane) for lane in SearchLane])
+
+
+async def test_of_a_decision_in_slices_that_fails_all_slices_are_charged_but_no_wait_for_another_bind(
+    world: InMemoryExtender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, slices = world.extender.binder.busy_claims.lock_claim(world.known_claim("c1").claim.metadata.uid), 0
+
+    def decide(*_: object) -> Awaited:
+        nonlocal slices
+        slices += 1
+        world.clock.seconds += 0.25
+        if slices == 2:
+            raise RetryableError("does not fit any more")
+        lock.__enter__()
+        return Awaited.TIME_SLICE
+
+    monkeypatch.setattr(BindDecision, "decide", decide)
+    bind = asyncio.create_task(world.bind("p1", "n1"))
+    await turns()
+    world.clock.seconds += 1
+    lock.__exit__(None, None, None)
+    with pytest.raises(RetryableError, match="does not fit any more"):
+        await bind
+    assert await world.metric("dra_extender_search_seconds_total", lane=SearchLane.NAMESPACE) == 0.5
 
 
 async def test_of_several_claims_one_cannot_be_written_and_the_next_bind_writes_that_one_alone(

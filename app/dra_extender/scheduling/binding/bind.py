@@ -152,12 +152,18 @@ class BindSession:
         claims = self.claims = await self._wait_for_shared_claims(extended)
         budget = time_slices.begin(pod, binder.options.filter_budget_seconds)
         while True:
-            decided = within_slice(partial(binder.decision.decide, pod, self.node, claims, budget))
+            try:
+                decided = within_slice(partial(binder.decision.decide, pod, self.node, claims, budget))
+            except Exception:
+                time_slices.end(pod, budget)
+                raise
             if not isinstance(decided, (Awaited, UnreadSpecs)):
                 break
             live = await binder.spec_reader.wait_for(pod, decided, budget)
             self._live.update((uid, raw) for uid, raw in live.items() if len(raw) <= _LIVE_BYTES)
             claims = self.claims = await self._wait_for_shared_claims(extended)
+            # The wait for the bind of another pod is no time of the search.
+            budget.lap()
         time_slices.end(pod, budget)
         stamp = time_text(binder.cluster.clock.now())
         for claim, placement in decided:
