@@ -40,7 +40,7 @@ _REFUSED: Final = 2
 _UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EPIPE})
 _CLOSED: Final = 1
 _USAGE: Final = "Usage: "
-_OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
+_OBJECTS_BETWEEN_COLLECTIONS: Final = 300_000
 
 
 class CommandGroup(TyperGroup):
