@@ -1,3 +1,5 @@
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +19,20 @@ _END: Final = "<!-- figures: end -->\n"
 _HEADING: Final = "### "
 _MOST_TABLES: Final = 4
 _SIDES: Final = ("ours: ", "peer: ")
+_PRINTED_ONLY: Final = frozenset(
+    {
+        "ratio of processor time",
+        "request bytes",
+        "etcd ms/pod",
+        "kube-controller-manager ms/pod",
+        "cores used",
+        "process start to ready s",
+    }
+)
+"""Details that `make bench` prints and the document leaves out."""
+_LARGEST_ONLY: Final = ("allocator",)
+"""Areas of which the document has only the largest cluster of each shape."""
+_SIZED: Final = re.compile(r"(\d+) nodes, (.+)")
 _GO_MOD: Final = REPOSITORY / "tests" / "controlplane" / "go.mod"
 README: Final = REPOSITORY / "README.md"
 _README_AREA: Final = "claims"
@@ -149,34 +165,99 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _section(area: str, rows: Sequence[Row]) -> str:
-    """Return a table for each peer and unit where these are few, otherwise one table with columns for both."""
-    pairs = dict.fromkeys((row.peer_name, row.unit) for row in rows)
+    """Return a table for each unit and its peers where these are few, otherwise one table with columns for both."""
     detailed = [row for row in rows if row.details]
-    details = list(dict.fromkeys(name for row in detailed for name in row.details))
+    details = [name for name in dict.fromkeys(name for row in detailed for name in row.details) if not _left_out(name)]
     equal = [name for name in details if len(detailed) > 1 and len({row.details.get(name) for row in detailed}) == 1]
     columns = [name for name in details if name not in equal and not name.startswith(_SIDES)]
+    tables = _tables(_of_largest(rows) if area in _LARGEST_ONLY else rows, columns)
     lines = [f"\n{_HEADING}{area}"]
-    if len(pairs) > _MOST_TABLES:
-        lines += ["", *_rows(("peer", "unit"), columns, rows)]
+    if len(tables) > _MOST_TABLES:
+        lines += [f"\nRounds: {_usual_rounds(rows)}.\n", *_rows(("peer", "unit"), columns, rows)]
     else:
-        for pair in pairs:
-            own = [row for row in rows if (row.peer_name, row.unit) == pair]
-            lines += [f"\nPeer: {pair[0]}. Unit: {pair[1]}.\n", *_rows((), columns, own)]
+        for (unit, peers), own in tables.items():
+            peer = f"Peer: {peers[0]}. " if len(peers) == 1 else ""
+            lines += [f"\n{peer}Unit: {unit}. Rounds: {_usual_rounds(own)}.\n"]
+            lines += _rows((), columns, own) if len(peers) == 1 else _rows_of_peers(peers, columns, own)
     if equal:
-        lines += ["", f"In all rows: {', '.join(f'{name} {detailed[0].details[name]:g}' for name in equal)}."]
+        where = "In all rows" if len(detailed) == len(rows) else "Where counted"
+        lines += ["", f"{where}: {', '.join(f'{name} {detailed[0].details[name]:g}' for name in equal)}."]
     sided = [name for name in details if name not in equal and name.startswith(_SIDES)]
     return "\n".join([*lines, *_by_side(sided, rows)])
+
+
+def _left_out(detail: str) -> bool:
+    return detail.partition(": ")[2] in _PRINTED_ONLY or detail in _PRINTED_ONLY
+
+
+def _of_largest(rows: Sequence[Row]) -> list[Row]:
+    """Leave out the rows of smaller clusters that meet their goal; a row that misses its goal always stays."""
+    largest: dict[str, int] = {}
+    sizes = [_SIZED.fullmatch(row.case) for row in rows]
+    for size in sizes:
+        if size:
+            largest[size[2]] = max(largest.get(size[2], 0), int(size[1]))
+    return [
+        row
+        for row, size in zip(rows, sizes, strict=True)
+        if size is None or not row.met or int(size[1]) == largest[size[2]]
+    ]
+
+
+def _tables(rows: Sequence[Row], columns: Sequence[str]) -> dict[tuple[str, tuple[str, ...]], list[Row]]:
+    """Group rows by their unit and peers; rows of one case share a table if ours and the figures in these columns are the same."""
+    cases: dict[tuple[str, str, tuple[float | None, ...]], list[Row]] = {}
+    for row in rows:
+        figures = (row.ours, *(row.details.get(name) for name in columns))
+        cases.setdefault((row.unit, row.case, figures), []).append(row)
+    tables: dict[tuple[str, tuple[str, ...]], list[Row]] = {}
+    for own in cases.values():
+        tables.setdefault((own[0].unit, tuple(row.peer_name for row in own)), []).extend(own)
+    return tables
+
+
+def _usual_rounds(rows: Sequence[Row]) -> int:
+    return Counter(row.rounds for row in rows).most_common(1)[0][0]
 
 
 def _rows(names: Sequence[str], details: Sequence[str], rows: Sequence[Row]) -> list[str]:
     measured = [name for name in details if any(name in row.details for row in rows)]
     heads = ["case", *names, "ours", "peer's", "ratio", "goal", *measured]
+    usual = _usual_rounds(rows)
     named = ((row, (row.peer_name, row.unit) if names else ()) for row in rows)
     return [
         _cells(heads),
         f"|{'---|' * (len(names) + 1)}---:|---:|---|---|{'---:|' * len(measured)}",
-        *(_cells([row.case, *texts, *_figures(row), *_measured(row.details, measured)]) for row, texts in named),
+        *(
+            _cells(
+                [
+                    row.case,
+                    *texts,
+                    f"{row.ours:g}",
+                    f"{row.peer:g}",
+                    _ratio(row, usual),
+                    verdict(row),
+                    *_measured(row.details, measured),
+                ]
+            )
+            for row, texts in named
+        ),
     ]
+
+
+def _rows_of_peers(peers: Sequence[str], details: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """Return a table with a column for each peer: its figure, the ratio, and the goal if there is one."""
+    measured = [name for name in details if any(name in row.details for row in rows)]
+    usual = _usual_rounds(rows)
+    lines = [
+        _cells(["case", "ours", *peers, *measured]),
+        f"|---|---:|{'---|' * len(peers)}{'---:|' * len(measured)}",
+    ]
+    for case in dict.fromkeys(row.case for row in rows):
+        own = [row for row in rows if row.case == case]
+        beside = [f"{row.peer:g}: {_ratio(row, usual)}{f', {verdict(row)}' if row.goal else ''}" for row in own]
+        lines.append(_cells([case, f"{own[0].ours:g}", *beside, *_measured(own[0].details, measured)]))
+    return lines
 
 
 def _by_side(names: Sequence[str], rows: Sequence[Row]) -> list[str]:
@@ -200,6 +281,7 @@ def _cells(texts: Sequence[str]) -> str:
     return f"| {' | '.join(texts)} |"
 
 
-def _figures(row: Row) -> tuple[str, str, str, str]:
-    several = f" ({row.lowest:.3g} to {row.highest:.3g}, {row.rounds} rounds)" if row.rounds > 1 else ""
-    return f"{row.ours:g}", f"{row.peer:g}", f"{row.ratio:.3g}{several}", verdict(row)
+def _ratio(row: Row, usual_rounds: int) -> str:
+    extremes = [f"{row.lowest:.3g} to {row.highest:.3g}"] if row.rounds > 1 else []
+    counted = [_rounds(row.rounds)] if row.rounds != usual_rounds else []
+    return f"{row.ratio:.3g} ({', '.join([*extremes, *counted])})" if extremes or counted else f"{row.ratio:.3g}"
