@@ -666,6 +666,57 @@ def gang_whose_device_is_held_beside_a_pool_that_is_half_published(made: MadeClu
     gang(made)
 
 
+def two_requests(made: MadeCluster, first: dict[str, Any], **published: Any) -> None:
+    """One GPU, which request a is kept from, and which request b could have."""
+    made.gpus("n1", device("gpu-0", **published))
+    made.pod("train", request("a", "gpu", **first), request("b", "gpu"))
+
+
+@case(
+    "request a (1 x gpu) 1 node no device matches",
+    "request b 1 node once it asks for index == 1 in request a: no combination of devices fits gpu-0 taken for request a",
+    "next ask for index == 1 in request a, do without request b ok on n1",
+)
+def request_whose_other_device_is_that_of_another_request(made: MadeCluster) -> None:
+    two_requests(made, {"selectors": [{"cel": {"expression": f"{ATTRIBUTES}.index == 2"}}]}, attributes={"index": 1})
+
+
+@case("request b 1 node once it asks for 40Gi of capacity memory in request a: no combination of devices fits")
+def request_that_asks_for_less_and_takes_the_device_of_another(made: MadeCluster) -> None:
+    two_requests(made, {"capacity": {"requests": {"memory": "80Gi"}}}, capacity={"memory": "40Gi"})
+
+
+@case(
+    "once it asks for index == 1 in request a: shared counters are exhausted",
+    "38 remain beside what request a takes",
+    "next ask for index == 1 in request a, do without request b ok on n1",
+)
+def request_whose_other_device_draws_on_the_counters_of_another_request(made: MadeCluster) -> None:
+    draws = [consumption("gpu-0", sm="60")]
+    partitions = [device(f"mig-{i}", consumes=draws, attributes={"index": i}) for i in range(2)]
+    made.partitions("n1", [counter_set("gpu-0", sm="98")], partitions)
+    made.pod("train", request("a", "gpu", f"{ATTRIBUTES}.index == 7"), request("b", "gpu"))
+
+
+@case(
+    "once it asks for index == 2 in request a and it asks for index == 1 in request b: no combination of devices fits",
+    "gpu-1 taken for request a; gpu-0 taken for request b",
+)
+def requests_whose_other_devices_are_those_of_a_third(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", attributes={"index": 1}), device("gpu-1", attributes={"index": 2}))
+    selecting = (request(name, "gpu", f"{ATTRIBUTES}.index == {index}") for name, index in (("a", 7), ("b", 8)))
+    made.pod("train", *selecting, request("c", "gpu"))
+
+
+@case(
+    "claim b, request r 1 node once it asks for index == 1 in request r of claim a: no combination of devices fits",
+    "next do without claim a ok on n1",
+)
+def claim_whose_other_device_is_that_of_another_claim(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", attributes={"index": 1}))
+    two_claims(made, request("r", "gpu", f"{ATTRIBUTES}.index == 2"), request("r", "gpu"))
+
+
 @case("next do without claim b, end ml/old-0 ok on n1", false=("old-0, ml/old",))
 def claims_that_compete_for_devices_that_are_held(made: MadeCluster) -> None:
     made.nodes("n2")

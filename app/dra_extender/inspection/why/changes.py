@@ -11,7 +11,7 @@ import msgspec
 from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.near_names import instead
-from dra_extender.inspection.why.report import CORRECTED, DEVICES_AND_NODES, DEVICES_ONLY, ReasonKind
+from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, ReasonKind
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError, decode_shallow, listed, number_of
 from dra_extender.model.metadata import split_key
@@ -25,6 +25,8 @@ _MOST_MEMBERS: Final = 256
 """Members of a gang whose claims are changed together."""
 _OF_TRIAL: Final = "-trial"
 _END: Final = "end "
+_STATES: Final = {"ask": "asks", "do": "does", "tolerate": "tolerates", "use": "uses"}
+"""Verbs of changes as they are afterwards."""
 
 _NAMING: Final = {
     StoredKind.CLAIM: "resourceClaimName",
@@ -56,13 +58,21 @@ class ProposedChange(NamedTuple):
     place: tuple[str, ...] = ()
     only_count: bool = False
     drops: bool = False
-    once: str = CORRECTED
+    once: str = ""
     named: bool = False
 
     @property
     def text(self) -> str:
         """What to do, with a comma before each further thing; names within one are joined by `and`."""
         return ", ".join((*self.advice, _END + ", ".join(self.ends)) if self.ends else self.advice)
+
+    @property
+    def state(self) -> str:
+        """What is so afterwards, such as `it asks for 1 device`."""
+        verb, _, rest = self.text.partition(" ")
+        if verb == "have":
+            return self.once or rest.replace(" ask for ", " asks for ", 1)
+        return self.once or f"it {_STATES.get(verb, verb)} {rest}"
 
     def makes_needless(self, earlier: Self) -> bool:
         """Return whether an earlier change makes no difference beside this one."""

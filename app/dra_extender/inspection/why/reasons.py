@@ -34,7 +34,7 @@ from dra_extender.inspection.why.changes import (
 from dra_extender.inspection.why.ends import HolderEnds
 from dra_extender.inspection.why.further import FurtherReasons, unreached_pools
 from dra_extender.inspection.why.names import existing_names
-from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeDiagnosis, NoMatch
+from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeDiagnosis, NoMatch, requested_options
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.report import (
     EXAMPLES,
@@ -63,8 +63,8 @@ _MOST_NODES_OF_A_SET: Final = 16
 _MOST_REASONS_OF_A_SET: Final = 4
 _MOST_OF_A_REASON: Final = 6
 _MOST_OF_AN_ALTERNATIVE: Final = 3
-_MOST_CORRECTED: Final = 3
-"""Corrections that are made to see what else stands in the way."""
+_MOST_CHANGED: Final = 3
+"""Changes that are made to see what else stands in the way."""
 _MOST_FURTHER_REQUESTS: Final = 3
 """How often the pod is evaluated again without what is known not to fit."""
 
@@ -130,7 +130,7 @@ class Reasons:
         if whole or not self._trials.applied_change.changes:
             self._known += list(self._of_other_alternatives())
             self._known += self._of_further_requests()
-            self._known += self._once_corrected()
+            self._known += self._once_changed()
             self._name_unreached_pools()
 
     @property
@@ -420,42 +420,56 @@ class Reasons:
             further += last[:_MOST_OF_AN_ALTERNATIVE]
         return further
 
-    def _once_corrected(self) -> Sequence[ReasonFacts]:
-        """Return the reasons that stay against requests of which something is wrong by itself when that is corrected."""
+    def _once_changed(self) -> Iterator[ReasonFacts]:
+        """Yield the reasons that stay, or appear, when what is wrong by itself is corrected, and other requests are changed."""
         judged = {facts.place for facts in self._known if self._correction(facts) is None}
         judged_reasons = {(facts.place, facts.rejection.code) for facts in self._known}
-        # Without its demand, a reason is no ground for changes by themselves.
-        return [
-            facts._replace(
-                demand=None,
-                after_correction=True,
-                reason=msgspec.structs.replace(
-                    facts.reason, text=f"once {' and '.join(dict.fromkeys(states))}: {facts.reason.text}"
-                ),
-            )
-            for facts, states in self._remaining_once_corrected(self._nodes, ())
-            if facts.place not in judged and (facts.place, facts.rejection.code) not in judged_reasons
-        ]
+        first_states = dict[tuple[Place, Code], Sequence[str]]()
+        for facts, states in self._remaining_once_changed(self._nodes, ()):
+            reason = facts.place, facts.rejection.code
+            is_known = facts.place in judged or reason in judged_reasons
+            if not is_known and first_states.setdefault(reason, states) == states:
+                text = f"once {' and '.join(dict.fromkeys(states))}: {facts.reason.text}"
+                changed = msgspec.structs.replace(facts.reason, text=text)
+                # Without its demand, a reason is no ground for changes by themselves.
+                yield facts._replace(demand=None, after_correction=True, reason=changed)
 
-    def _remaining_once_corrected(
+    def _remaining_once_changed(
         self, nodes: Sequence[str], before: Sequence[str]
     ) -> Iterator[tuple[ReasonFacts, Sequence[str]]]:
-        """Make corrections one after the other; yield the reasons that appear, and what is so by then.
+        """Make changes one after the other, corrections first; yield the reasons that appear, and what is so by then.
 
         `before`: what is so already.
         """
-        change = next(self.corrections(), None)
-        if change is None or len(before) == _MOST_CORRECTED:
+        change = next(self.corrections(), None) or self._first_clearing()
+        if change is None or len(before) == _MOST_CHANGED:
             return
-        states = (*before, change.once)
+        states = (*before, change.state)
         with self._trials.within(change):
             reasons = Reasons(self._view, *self._evaluated_again(nodes), self._trials)
-            further = list(reasons._remaining_once_corrected(nodes, states))
+            further = list(reasons._remaining_once_changed(nodes, states))
             found = [(facts, reasons._correction(facts)) for facts in reasons._known]
         correctable = any(correction is not None for _, correction in found)
         # Where more can be corrected, the other reasons are told as they are afterwards.
         yield from ((facts, states) for facts, correction in found if correction is not None or not correctable)
         yield from further
+
+    def _first_clearing(self) -> ProposedChange | None:
+        """Return the first change that harms nobody and after which a node rejects the pod for another of its requests."""
+        demand = self._result.demand
+        if demand is None or len(list(requested_options(demand))) <= 1:
+            return None
+        for facts in self._known[:_MOST_REASONS_OF_A_SET]:
+            for change in islice(self._changes_against(facts), _MOST_OF_A_REASON):
+                if not (change.harmful or change.drops):
+                    with self._trials.within(change):
+                        _, result = self._evaluated_again(facts.nodes[:_MOST_NODES_OF_A_SET])
+                    if result.fits:
+                        # Nothing else is in the way.
+                        break
+                    if any((found.claim, found.request) != facts.place for found in _rejections(result)):
+                        return change
+        return None
 
     def _after(self, change: ProposedChange, nodes: Sequence[str]) -> Sequence[ReasonFacts]:
         """Return the reasons against the pod alone, without its gang, after a change."""
@@ -542,6 +556,10 @@ class Reasons:
         pools = self._view.pools_of(group.example)
         named = () if pools is None else [pool for pool in pools.unusable if pool.detail == detail]
         return msgspec.structs.replace(_reason(rejection, nodes, text), pool=next(iter(pool_gaps(named)), None))
+
+
+def _rejections(result: FilterResult) -> Iterator[Rejection]:
+    return (group.rejection for group in result.why())
 
 
 def _typed(kind: str, text: str) -> str:

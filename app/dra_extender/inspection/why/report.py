@@ -202,7 +202,8 @@ class Branch(Value, frozen=True):
 
     `subject`: what asks, where that is no claim of the pod's spec: `extended resource example.com/gpu of container "main"`, or a
     claim of the member that blocks the gang.  `after_correction`: what stands in the way once misspelt names, failing selectors
-    and claims that are being deleted are replaced, on nodes that `reasons` of this or another branch count already.
+    and claims that are being deleted are replaced, or another request is changed, on nodes that `reasons` of this or another branch
+    count already.
     """
 
     claim: str = ""

@@ -49,7 +49,7 @@ from dra_extender.inspection.why.names import (
     published_names,
 )
 from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeDiagnosis, requested_options
-from dra_extender.inspection.why.report import NodeReason
+from dra_extender.inspection.why.report import CORRECTED, NodeReason
 from dra_extender.inspection.why.wider_classes import wider_classes
 from dra_extender.model.api_json import number_of
 from dra_extender.model.device_class import DeviceClass
@@ -74,6 +74,8 @@ HELD: Final = frozenset(
     }
 )
 """Reasons that the end of other pods may remove."""
+_TAKEN_BY_ITSELF: Final = " beside what "
+"""Stands in the detail of a reason before the requests of the pod that take what is lacking."""
 _TOO_FEW: Final = frozenset({*HELD, Code.NO_MATCH})
 
 
@@ -156,14 +158,15 @@ class RequestEdits:
             case Code.CONSTRAINT:
                 yield self._meant_attributes(facts)
                 yield self._without_constraints(facts)
-            case Code.COMBINATION:
-                yield self._without_request(facts)
+        competes = code is Code.COMBINATION or _TAKEN_BY_ITSELF in facts.rejection.detail
+        if competes:
+            yield self._without_request(facts)
         yield self._tolerations(facts, option)
         if code in _TOO_FEW and option.count > 1:
             available = 0 if facts.reason.count is None else facts.reason.count.available
             largest = min(option.count - 1, available or option.count)
             yield (self._claims.with_count(facts.place, number) for number in range(largest, 0, -1)[:_MOST_COUNTS])
-        if code is Code.COMBINATION:
+        if competes:
             yield self._fewer_elsewhere(facts)
             yield self._without_claim(facts)
 
@@ -171,17 +174,17 @@ class RequestEdits:
         """Return the changes of what is wrong by itself: a misspelt name, a selector that fails, a claim that is being deleted."""
         match facts.rejection.code:
             case Code.CLASS_MISSING:
-                return _unless_several(self._near_classes(facts))
+                return _corrected(_unless_several(self._near_classes(facts)))
             case Code.SELECTOR_INVALID:
-                return self._reselected(facts, self._meant)
+                return _corrected(self._reselected(facts, self._meant))
             case Code.SELECTOR_FAILED:
                 guarded = filter(None, self._reselected(facts, self._guarded))
                 once = (change._replace(once="the selector does not fail") for change in guarded)
-                return chain(self._reselected(facts, self._meant), once)
+                return chain(_corrected(self._reselected(facts, self._meant)), once)
             case Code.CLAIM_DELETING:
                 text = created_again_text(self._pod, facts.rejection.claim)
                 return iter([self._claims.created_again(facts.rejection.detail, text)])
-        return _unless_several(self._near_objects(facts))
+        return _corrected(_unless_several(self._near_objects(facts)))
 
     def _near_objects(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the pod with each claim, template or PodGroup that may be meant by a misspelt name."""
@@ -403,6 +406,10 @@ def created_again_text(pod: Pod, name: str) -> str:
     generated = any(entry.name == name and entry.resource_claim_template_name for entry in pod.claims)
     made = "wait until the claim is gone and made again from its template"
     return made if generated else "create the claim again once it is gone"
+
+
+def _corrected(changes: Iterator[ProposedChange | None]) -> Iterator[ProposedChange]:
+    return (change._replace(once=CORRECTED) for change in changes if change is not None)
 
 
 def _unless_several(changes: Iterator[ProposedChange | None]) -> Iterator[ProposedChange | None]:
