@@ -2,6 +2,7 @@
 
 from itertools import combinations
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -154,6 +155,14 @@ def test_the_scope_is_frozen_with_the_rule() -> None:
     assert picks(ask(bare, claim_of(exactly()), usage=[frozen])) == [["b2"]]
 
 
+def test_a_device_that_is_published_no_more_is_on_the_node_of_its_pool() -> None:
+    gone = held("gone", pool="p1", consumption=(), compatible_only_with=RULE, neighbours_on="node")
+    refused = reasons(ask(two_pools(), claim_of(exactly()), usage=[gone, held("a1", pool="p1")]))
+    assert refused.rejections[0].code is Code.NEIGHBOURS
+    on_any_node = [slice_of(device("a1", "x", "a"), name="s1", pool="p1", allNodes=True), two_pools()[1]]
+    assert picks(ask(on_any_node, claim_of(exactly()), usage=[gone, held("a1", pool="p1")])) == [["b2"]]
+
+
 def test_a_device_that_is_only_left_alone_for_a_while_is_nobodys_neighbour() -> None:
     slices = overlaid(on("pool"), slice_of(device("a1", "x", "a"), device("b1", "x", "b")))
     usage = BackoffUsage(Held(), [("gpu.example.com", "pool", "a1")])
@@ -170,6 +179,23 @@ def test_a_device_with_more_neighbours_than_the_limit_is_refused_in_words() -> N
     assert f"has {MAX_NEIGHBOURS + 1} neighbours with compatibleOnlyWith, at most {MAX_NEIGHBOURS} are compared" in (
         found.rejections[0].detail
     )
+
+
+@pytest.mark.parametrize("scope", ["pool", "node"])
+def test_a_search_that_knows_failed_states_again_minds_picks_with_rules_of_earlier_requests(scope: str) -> None:
+    """The first two devices go with no device in mode b, the third does."""
+    first = [device("a1", "x", "a"), device("a2", "x", "a"), device("c1", "x", "c")]
+    last = device("b1", "x", "b")
+    of_scope = {
+        "pool": [slice_of(*first, last)],
+        "node": [slice_of(*first, pool="p1"), slice_of(last, name="s2", pool="p2")],
+    }
+    not_b, only_b = (
+        exactly(name="r1", expression=f'{ATTRIBUTES}.mode != "b"'),
+        exactly(name="r2", expression=f'{ATTRIBUTES}.mode == "b"'),
+    )
+    with patch("dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING", 1):
+        assert picks(ask(overlaid(on(scope), *of_scope[scope]), claim_of(not_b, only_b))) == [["c1", "b1"]]
 
 
 def test_neighbours_are_paid_by_the_call() -> None:

@@ -39,7 +39,7 @@ def rated(ranking: NodeRanking, **losses: float) -> None:
 
 
 def test_nodes_with_other_amounts_are_rated_again_and_keep_their_loss() -> None:
-    ranking, amounts = NodeRanking(()), NodeVersions()
+    ranking, amounts = NodeRanking("ab"), NodeVersions()
     ranking.outdate(prices := (1.0,), amounts)
     rated(ranking, a=1.0, b=1.0)
     amounts.bump({"b", "unknown"})

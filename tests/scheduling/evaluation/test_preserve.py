@@ -403,6 +403,24 @@ async def test_ratings_end_with_the_slice_of_time(monkeypatch: pytest.MonkeyPatc
         budget.close()
 
 
+async def test_losses_after_a_search_are_those_of_a_new_ranking_under_the_present_prices() -> None:
+    world = Preserving(n1=2, n2=4)
+    least_loss, evaluation = begun(world)
+    evaluation.under_holds = frozenset()
+    evaluation.fits = {name: least_loss._results.find(evaluation, name) for name in ("n1", "n2")}
+    losses = []
+    for expected in ((), PAIRS):
+        world.extender.expect(expected)
+        world.extender.learn_expected()
+        least_loss.rate("a", evaluation, result := FilterResult())
+        ranking = NodeRanking(evaluation.fits)
+        least_loss._rate(evaluation, ranking, world.ledger.free_amounts.asked_by("a"), 64)
+        assert result.losses == ranking.losses
+        losses.append(result.losses)
+    assert all(losses[0].values())
+    assert losses[0] != losses[1]
+
+
 async def test_losses_under_earlier_prices_are_not_compared_with_new_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a slow machine, where calls have time for eight ratings and calls about other pods keep the prefetch busy."""
     monkeypatch.setattr(NodeEvaluation, "is_late", lambda _: True)

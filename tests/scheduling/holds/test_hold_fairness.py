@@ -20,6 +20,10 @@ from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import InMemoryExtender
 
 NODES, DEVICES = 4, 2
+PLACEMENT = ClaimPlacement(
+    allocation=AllocationResult(),
+    holdings=(DeviceHolding(driver="gpu.example.com", pool="n0", device="gpu-0"),),
+)
 
 
 class Tenants(InMemoryExtender):
@@ -161,6 +165,18 @@ async def test_namespace_that_wastes_holds_with_ever_new_pods_is_backed_off() ->
     assert turn * 0.9 <= 2 * ALLOWANCE / 0.6
 
 
+async def test_a_gang_whose_plan_is_revoked_gets_none_for_a_second_while_others_wait() -> None:
+    world = Tenants(nodes=1, devices=1)
+    fairness = HoldFairness(world.ledger, world.clock, reconsider=lambda _: None)
+    fairness.record_rejection(world.make("v", "victim"), (PLACEMENT,))
+    fairness.check_plan("gang-uid", "a", "gang")
+    fairness.revoked("gang-uid")
+    with pytest.raises(RetryableError, match="PodGroup gang was offered nodes 2 times without being bound"):
+        fairness.check_plan("gang-uid", "a", "gang")
+    world.clock.seconds += 1.0
+    fairness.check_plan("gang-uid", "a", "gang")
+
+
 @pytest.mark.virtual_time
 async def test_waiting_pod_is_reconsidered_when_the_holds_are_stale() -> None:
     world = Tenants(nodes=1, devices=1)
@@ -169,8 +185,7 @@ async def test_waiting_pod_is_reconsidered_when_the_holds_are_stale() -> None:
     fairness = HoldFairness(world.ledger, world.clock, reconsidered.set_result)
     now = world.clock.monotonic()
     fairness.hold_ended(Hold("c", {}, {}, now, since=now), (), allocated=True)
-    holding = DeviceHolding(driver="gpu.example.com", pool="n0", device="gpu-0")
-    fairness.record_rejection(pod, (ClaimPlacement(allocation=AllocationResult(), holdings=(holding,)),))
+    fairness.record_rejection(pod, (PLACEMENT,))
     async with asyncio.timeout(120):
         assert await reconsidered == pod.uid
 
