@@ -32,6 +32,7 @@ from tests.controlplane.objects import (
     counter_set,
     device,
     device_class,
+    on_node,
     pod_group,
     request,
     resource_slice,
@@ -86,6 +87,23 @@ async def test_pods_that_wait_are_grouped_by_cause_with_the_oldest_and_what_woul
 async def test_step_that_ends_a_pod_has_its_price(open_page: Open) -> None:
     page = await shown(open_page(one_gpu_held()), "pending")
     assert "end ml/old: ok on n1 ml/old: no owner, priority 0, 12m old" in page.text
+
+
+async def test_step_that_helps_a_gang_says_so_and_counts_the_pods_beyond_the_first_that_it_ends(
+    open_page: Open,
+) -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    made.gpus("n1", *(device(f"gpu-{number}") for number in range(5)))
+    for number in range(5):
+        made.running(f"old-{number}", "n1", f"gpu-{number}", request("gpu", "gpu"))
+    made.add(pod_group("band", "ml", min_count=5))
+    for number in range(5):
+        made.pod(f"band-{number}", request("gpu", "gpu"), schedulingGroup={"podGroupName": "band"})
+    page = await shown(open_page(made), "pending")
+    assert "ml/old-4: ok, the gang fits ml/old-0: no owner, priority 0, 12m old" in page.text
+    assert "and 1 more pods" in page.text
 
 
 async def test_row_opens_the_tree_that_the_command_prints(open_page: Open, made: MadeCluster) -> None:
@@ -461,6 +479,25 @@ async def test_node_has_counters_groups_and_whose_they_are_and_each_device_with_
     assert "mig-1 usable" in page.text
     assert f"/{TOKEN}/pending?pod=ml%2Ftrain#pod" in {attrs.get("href") for _, attrs in page.tags}
     assert "taint example.com/broken:NoSchedule" in (await shown(open_page(made), "node?name=n2")).text
+
+
+async def test_node_says_of_a_device_why_it_is_unusable_to_which_node_it_is_bound_and_that_its_holder_has_ended(
+    open_page: Open, made: MadeCluster
+) -> None:
+    made.objects["pods"][0]["status"] = {"phase": "Succeeded"}
+    page = await shown(open_page(made), "node?name=n1")
+    assert "ml/train (ended)" in page.text
+    assert "unusable: tainted" in (await shown(open_page(made), "node?name=n2")).text
+    fabric = MadeCluster()
+    fabric.nodes("n1")
+    fabric.add(device_class("fabric"))
+    port = device("port-0", allowMultipleAllocations=True, bindsToNode=True)
+    fabric.add(resource_slice("rack", pool="rack", devices=[port], allNodes=True))
+    fabric.running("old", "n1", "port-0", request("gpu", "fabric"))
+    allocation = fabric.objects["resourceclaims"][-1]["status"]["allocation"]
+    allocation["devices"]["results"][0].update(pool="rack", shareID="3b1c9b8e-0000-4000-8000-000000000001")
+    allocation["nodeSelector"] = on_node("n1")
+    assert "bound to node n1" in (await shown(open_page(fabric), "node?name=n1")).text
 
 
 async def test_node_has_what_was_frozen_beside_what_the_slice_has_now(open_page: Open, made: MadeCluster) -> None:

@@ -132,16 +132,21 @@ def holder_text(holder: Holder, now: float, *, with_claim: bool = False) -> str:
     names = ", ".join(holder.consumers) or f"claim {holder.claim}"
     name = holder.claim.partition("/")[2]
     claim = f" (claim {name})" if with_claim and name and holder.consumers else ""
-    states = (
-        (holder.pending, " (being allocated)"),
-        (holder.orphaned, " (claim deleted)"),
-        (holder.leaving, f" ({holder.leaving})"),
-        (holder.until is not None, f" (held until {clock_text(holder.until or 0.0)})"),
-        (holder.planned, " (planned)"),
-    )
-    state = next((text for applies, text in states if applies), "")
+    until = "" if holder.until is None else f" (held until {clock_text(holder.until)})"
+    state = state_text(holder) or until
     since = "" if holder.since is None else f" {age_text(max(0.0, now - holder.since))}"
     return names + claim + state + since
+
+
+def state_text(holder: Holder) -> str:
+    """Return e.g. ` (being allocated)`; empty if the holder has the device, or if it is held for it until a time."""
+    states = (
+        (holder.pending, "being allocated"),
+        (holder.orphaned, "claim deleted"),
+        (holder.leaving, holder.leaving),
+        (holder.planned, "planned"),
+    )
+    return next((f" ({text})" for applies, text in states if applies), "")
 
 
 MOST_LINES: Final = 20

@@ -10,8 +10,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dra_extender.cel.explain.values import quantity_text
+from dra_extender.inspection.holders import state_text
 from dra_extender.inspection.lines import age_text
-from dra_extender.inspection.text.why import doubt_text, price_text
+from dra_extender.inspection.text.why import effect_text, ended_texts
 from dra_extender.model.api_json import listed, printable
 from dra_extender.model.metadata import split_key, time_text
 
@@ -148,7 +149,8 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
         "counted": counted,
         "anchor": device_anchor,
         "points": lambda corners: " ".join(f"{x:g},{y:g}" for x, y in corners),
-        "price": price_text,
-        "doubt": doubt_text,
+        "effect": effect_text,
+        "ended": ended_texts,
+        "holder_state": state_text,
     }
 )

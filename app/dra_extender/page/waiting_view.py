@@ -42,13 +42,14 @@ Key = tuple[str, str]
 
 
 class PendingRow(NamedTuple):
-    """Pods with one cause.  `next` is what would help the oldest, None as long as it was not looked for.
+    """Pods with one cause.  `next` is what would help the oldest, which may be `in_gang`; None as long as it was not looked for.
 
     `opened` is the pod among them whose tree is shown.
     """
 
     cause: WaitingCause
     next: tuple[NextStep, ...] | None
+    in_gang: bool
     opened: str
 
 
@@ -94,11 +95,15 @@ def pending_pods(
     rows = []
     for cause in part.entries_of(report.causes):
         key = split_key(cause.oldest)
-        if reports.knows_why(*key) or cpu_time() < end:
-            next_steps: tuple[NextStep, ...] | None = reports.why(*key).next[:_STEPS]
-        else:
-            next_steps = None
-        rows.append(PendingRow(cause, next_steps, opened if opened in cause.names else ""))
+        answer = reports.why(*key) if reports.knows_why(*key) or cpu_time() < end else None
+        rows.append(
+            PendingRow(
+                cause,
+                None if answer is None else answer.next[:_STEPS],
+                answer is not None and answer.gang is not None,
+                opened if opened in cause.names else "",
+            )
+        )
     return PendingPods(
         report=report,
         rows=tuple(rows),

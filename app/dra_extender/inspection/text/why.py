@@ -218,25 +218,31 @@ def _scores_text(scores: Sequence[NodeScore]) -> str:
 
 
 def _step(step: NextStep, *, in_gang: bool) -> Iterator[Part]:
-    """Yield a next step, and where it was found to help; or that it helps a gang."""
-    where = (
-        "  ok, the gang fits" if in_gang and step.nodes else f"  ok on {', '.join(step.nodes)}" if step.nodes else ""
-    )
-    yield paragraph(f"next  {step.text}{where}{doubt_text(step)}", INDENT)
-    yield from paragraphs((f"{end.pod}: {price_text(end)}" for end in step.ends[:_MOST_ENDED]), _BELOW_NEXT)
-    if len(step.ends) > _MOST_ENDED:
-        yield f"{_BELOW_NEXT}and {len(step.ends) - _MOST_ENDED} more pods"
+    """Yield a next step, its effect, and the price of each pod that it ends."""
+    effect = effect_text(step, in_gang=in_gang)
+    yield paragraph(f"next  {step.text}{effect and f'  {effect}'}", INDENT)
+    yield from paragraphs(ended_texts(step), _BELOW_NEXT)
 
 
-def doubt_text(step: NextStep) -> str:
-    """Return in brackets what a step was not tried with; empty if it was tried with all that is known, or not at all."""
-    if step.verified != DEVICES_ONLY or not step.nodes:
+def effect_text(step: NextStep, *, in_gang: bool) -> str:
+    """Return where a step helps, or that it helps a gang, and in brackets what it was not tried with; empty if it was not tried."""
+    if not step.nodes:
         return ""
+    effect = "ok, the gang fits" if in_gang else f"ok on {', '.join(step.nodes)}"
+    if step.verified != DEVICES_ONLY:
+        return effect
     untried = [_ELSE if kind is ReasonKind.OTHER else kind.value for kind in step.untried]
-    return f" (not tried: {', '.join(untried)})" if untried else f" ({DEVICES_ONLY})"
+    return f"{effect} (not tried: {', '.join(untried)})" if untried else f"{effect} ({DEVICES_ONLY})"
 
 
-def price_text(ended: EndedPod) -> str:
+def ended_texts(step: NextStep) -> Sequence[str]:
+    """Return each of the first pods that a step ends with its price, and how many more there are."""
+    texts = [f"{end.pod}: {_price_text(end)}" for end in step.ends[:_MOST_ENDED]]
+    more = len(step.ends) - _MOST_ENDED
+    return [*texts, f"and {more} more pods"] if more > 0 else texts
+
+
+def _price_text(ended: EndedPod) -> str:
     """E.g. `Job train-1, priority 0, 3h old; kube-scheduler preempts no pod for devices`."""
     age = "" if ended.age is None else f", {age_text(ended.age)} old"
     gang = f"; member of gang {ended.gang}" if ended.gang else ""
