@@ -242,7 +242,7 @@ async def test_rules_without_effect_are_looked_for_once_for_each_change_and_not_
         looks.append(1)
         return published_devices(slices)
 
-    monkeypatch.setattr("dra_extender.service.policy_reloader.published_devices", counted)
+    monkeypatch.setattr("dra_extender.allocator.overlay.policy_effects.published_devices", counted)
     file = tmp_path / "policy.yaml"
     file.write_text("rules: [{name: a, pool: p3, bindsToNode: true}]\n")
     watch = watch_of(file, ledger, metrics)

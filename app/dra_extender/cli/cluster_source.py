@@ -273,12 +273,11 @@ def use_policy_file(view: "ClusterView", policy: Path | None) -> tuple[str, ...]
     """
     if policy is None:
         return ()
-    from dra_extender.allocator.overlay.policy_effects import ineffective_rules, published_devices
+    from dra_extender.allocator.overlay.policy_effects import ineffective_messages
 
     overlay = read_policy_file(policy, compatibility_groups=view.features.compatibility_groups)
     view.use_policy(overlay)
-    devices = published_devices(view.ledger.overlays.under_policy)
-    return tuple(f"rule {name} has no effect: {why}" for name, why in ineffective_rules(overlay.rules, devices or ()))
+    return ineffective_messages(overlay.rules, view.ledger.overlays.under_policy)
 
 
 def read_policy_file(policy: Path, *, compatibility_groups: bool = True) -> "PolicyOverlay":

@@ -9,7 +9,7 @@ from functools import partial, wraps
 from textwrap import wrap
 from typing import Final, Protocol, TypeVar
 
-from dra_extender.inspection.objects import JUDGED, NAMED, GateState, Origin, unknown_text, unread
+from dra_extender.inspection.objects import ALL_KINDS, JUDGED, GateState, Origin, unknown_text, unread
 from dra_extender.model.api_json import printable
 from dra_extender.model.metadata import time_text
 
@@ -126,7 +126,7 @@ def origin_lines(origin: Origin, columns: int) -> Sequence[str]:
         ("gates", _gates(origin)),
         ("holds", origin.holds),
     ]
-    missing = unread(origin, NAMED)
+    missing = unread(origin, ALL_KINDS)
     if missing:
         facts.append(("partial", unknown_text(missing)))
     return tuple(

@@ -101,9 +101,6 @@ DEVICES: Final = frozenset({"nodes", "deviceclasses", "devicetaintrules", "resou
 """Kinds that every answer about free devices and fitting nodes depends on."""
 JUDGED: Final = DEVICES | {"pods", "podgroups"}
 """Kinds that answers about pods that wait depend on."""
-EVERYTHING: Final = frozenset(KINDS)
-NAMED: Final = frozenset(ALL_KINDS)
-"""Kinds whose lack an answer names, though no answer depends on some of them."""
 
 
 class UnreadKindsError(Exception):
@@ -142,10 +139,10 @@ def require_any(origin: Origin) -> None:
     Raises:
         UnreadKindsError: no kind could be read, not even that of one namespace.
     """
-    missing = unread(origin, EVERYTHING)
+    missing = unread(origin, KINDS)
     absent = {kind.kind for kind in origin.missing if not kind.served}
     if len(missing) + len(absent) == len(KINDS) and not any(kind.namespace for kind in missing):
-        require(origin, EVERYTHING)
+        require(origin, KINDS)
 
 
 def unknown_text(missing: Sequence[MissingKind]) -> str:

@@ -96,8 +96,8 @@ def policy_findings(
 def _policy_findings(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding]]:
     """Yield (rule, or slice without one, finding)."""
     devices = published_devices(policy.apply(published).effective for published in slices)
-    for name, why in ineffective_rules(policy.rules, devices or ()):
-        yield name, warning(ManifestCode.NO_EFFECT, 0, f"rule {name} has no effect: {why}")
+    for name, message in ineffective_rules(policy.rules, devices or ()):
+        yield name, warning(ManifestCode.NO_EFFECT, 0, message)
     for refusing, neighbour in asymmetric_rules(devices or ()):
         owner = f"rule {refusing.supplied_by}" if refusing.supplied_by else refusing.name
         facing = f"rule {neighbour.supplied_by}" if neighbour.supplied_by else neighbour.name

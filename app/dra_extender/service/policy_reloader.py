@@ -16,11 +16,10 @@ import structlog
 
 from dra_extender.allocator.fragmentation.kinds import ExpectedPod
 from dra_extender.allocator.overlay.policy import PolicyOverlay
-from dra_extender.allocator.overlay.policy_effects import ineffective_rules, published_devices
+from dra_extender.allocator.overlay.policy_effects import ineffective_messages
 from dra_extender.config.policy_file import InvalidPolicyError, MissingPolicyError, read_policy
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.slices import Prepared
-from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.telemetry.metrics import Metrics
 
 Fingerprint = tuple[int, int, int, int]
@@ -74,7 +73,7 @@ class PolicyReloader:
         else:
             self._apply(policy, {})
             slices = tuple(self.ledger.overlays.under_policy)
-            self._report_ineffective(await asyncio.to_thread(_ineffective_rules, policy, slices))
+            self._report_ineffective(await asyncio.to_thread(ineffective_messages, policy.rules, slices))
 
     async def keep_reloading(self) -> None:
         """Apply changes of the file until cancelled; return at once without a file."""
@@ -136,7 +135,7 @@ class PolicyReloader:
         if policy is None or (self._checked[0] is policy and self._checked[1] == version):
             return
         slices = tuple(self.ledger.overlays.under_policy)
-        ineffective = await asyncio.to_thread(_ineffective_rules, policy, slices)
+        ineffective = await asyncio.to_thread(ineffective_messages, policy.rules, slices)
         self._checked = policy, version
         self._report_ineffective(ineffective)
 
@@ -176,12 +175,6 @@ class PolicyReloader:
             problem=self._problem,
             in_force="none" if self._policy is None else "the last valid policy",
         )
-
-
-def _ineffective_rules(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Sequence[str]:
-    """Return a message for each rule that changes nothing about these slices."""
-    rules_and_reasons = ineffective_rules(policy.rules, published_devices(slices) or ())
-    return [f"rule {name} has no effect: {why}" for name, why in rules_and_reasons]
 
 
 def fingerprint(path: Path) -> Fingerprint | None:

@@ -34,7 +34,7 @@ def test_a_rule_with_an_effect_is_left_alone() -> None:
 
 def test_a_rule_that_supplies_no_device_is_reported() -> None:
     (found,) = effects([rule("r", "b", binds_to_node=True)], slice_of(typed("d", "a")))
-    assert found == ("r", "none of 1 published devices takes anything from it")
+    assert found == ("r", "rule r has no effect: none of 1 published devices takes anything from it")
     (found,) = effects([rule("groups", compatibility_groups=("g",))], slice_of("d"))
     assert found[0] == "groups"
 
@@ -45,7 +45,9 @@ def test_nothing_is_said_about_devices_that_are_not_known_yet() -> None:
 
 def test_a_rule_behind_another_one_is_reported_even_without_devices() -> None:
     rules = [rule("first", driver="x", binds_to_node=True), rule("second", "a", driver="x", binds_to_node=True)]
-    assert effects(rules) == [("second", "rule first before it means the same devices and supplies the same")]
+    assert effects(rules) == [
+        ("second", "rule second has no effect: rule first before it means the same devices and supplies the same")
+    ]
     assert effects(rules[::-1]) == []
     assert effects([rules[0], rule("more", driver="x", binds_to_node=True, compatible_only_with="false")]) == []
 
@@ -57,7 +59,8 @@ def test_neighbours_that_cannot_exist_are_reported(scope: str, reported: bool) -
     assert bool(found) is reported
     assert (
         not reported
-        or found[0][1] == "compatibleOnlyWith: its 2 devices have no neighbours on their counter sets or pools"
+        or found[0][1]
+        == "rule r has no effect: compatibleOnlyWith: its 2 devices have no neighbours on their counter sets or pools"
     )
 
 

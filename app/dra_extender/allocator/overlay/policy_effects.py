@@ -54,8 +54,18 @@ def published_devices(slices: Iterable[ResourceSlice]) -> list[PublishedDevice] 
     return [PublishedDevice(published, device, scope_of(published, device)) for published, device in pairs]
 
 
+def ineffective_messages(rules: Sequence[PolicyRule], slices: Iterable[ResourceSlice]) -> tuple[str, ...]:
+    """Return a sentence about each rule that has no effect on these slices, which have the overlays applied."""
+    return tuple(message for _, message in ineffective_rules(rules, published_devices(slices) or ()))
+
+
 def ineffective_rules(rules: Sequence[PolicyRule], devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
-    """Yield (rule, why it has no effect); without devices only what follows from the rules."""
+    """Yield (rule, a sentence) for each rule that has no effect; without devices only what follows from the rules."""
+    return ((name, f"rule {name} has no effect: {why}") for name, why in _ineffective(rules, devices))
+
+
+def _ineffective(rules: Sequence[PolicyRule], devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
+    """Yield (rule, why it has no effect)."""
     supplying = {rule for device in devices for _, rule in device.device.sources}
     for index, rule in enumerate(rules):
         before = next((earlier.name for earlier in rules[:index] if _covers(earlier, rule)), None)

@@ -31,7 +31,7 @@ def command(
     """
     from random import SystemRandom
 
-    from dra_extender.inspection.objects import EVERYTHING, require_any, unknown_text, unread
+    from dra_extender.inspection.objects import KINDS, require_any, unknown_text, unread
     from dra_extender.inspection.redaction.names import UnorderableNameError
     from dra_extender.inspection.redaction.redact import redacted
     from dra_extender.inspection.snapshot_file import STDOUT, SnapshotFileError, write_snapshot
@@ -48,7 +48,7 @@ def command(
     # Standard output may have the snapshot.
     stream, name = (sys.stderr, "standard output") if file == STDOUT else (sys.stdout, str(file))
     counts = ", ".join(f"{len(items)} {kind}" for kind, items in objects.by_kind.items() if items)
-    missing = unread(objects.origin, EVERYTHING)
+    missing = unread(objects.origin, KINDS)
     if missing:
         stream.write(f"not in the file: {printable(unknown_text(missing))}\n")
     stream.write(f"{name}: {counts or 'no objects'} ({size} bytes)\n")

@@ -11,7 +11,7 @@ from dra_extender.inspection.audit.findings import AuditFinding, Check
 from dra_extender.inspection.audit.requests import UnjudgedCheck, UnjudgedClaims
 from dra_extender.inspection.cluster_view import ClusterView, has_device_taints
 from dra_extender.inspection.holders import HeldDevices, held_devices
-from dra_extender.inspection.objects import EVERYTHING, Origin, require_any, unknown_text, unread
+from dra_extender.inspection.objects import KINDS, Origin, require_any, unknown_text, unread
 from dra_extender.model.api_json import Value
 
 FORMAT: Final = "dra-extender.io/audit/v1"
@@ -58,7 +58,7 @@ def audit_report(view: ClusterView, policy_messages: Iterable[str] = (), namespa
         device_taints=has_device_taints(view.origin),
     )
     unjudged = UnjudgedClaims()
-    unread_kinds = unread(view.origin, EVERYTHING)
+    unread_kinds = unread(view.origin, KINDS)
     missing = frozenset(kind.kind for kind in view.origin.missing if kind.served)
     # Checks that need a kind that could not be read are not made.
     steps = (step for step in audit_steps(cluster, unjudged) if step is not None and not step.check.kinds & missing)

@@ -16,7 +16,7 @@ from dra_extender.inspection.defrag.movable import (
 )
 from dra_extender.inspection.defrag.report import FORMAT, DefragReport, Finding, Move, StayingPods
 from dra_extender.inspection.defrag.search import MoveSearch, Required
-from dra_extender.inspection.objects import BUDGETS, EVERYTHING, ClusterObjects, require
+from dra_extender.inspection.objects import BUDGETS, KINDS, ClusterObjects, require
 from dra_extender.inspection.pod_facts import PodFacts
 from dra_extender.inspection.what_if.applied_changes import AppliedChanges
 from dra_extender.inspection.what_if.changes import Changes, PodKey
@@ -48,7 +48,7 @@ async def defrag(
         ChangeError: the goal names something that is not there, or that waits for no device.
         UnreadKindsError: a kind could not be read.
     """
-    require(objects.origin, EVERYTHING)
+    require(objects.origin, KINDS)
     unchanged = Trial(CopiedCluster(objects), policy)
     goal = find_goal(unchanged)
     moving, staying = _movable_for(unchanged, goal, most_priority)

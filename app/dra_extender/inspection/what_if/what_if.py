@@ -11,7 +11,7 @@ from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.inspection.audit.cluster_audit import evicting_taints
 from dra_extender.inspection.audit.published import PublishedDevices
 from dra_extender.inspection.cluster_view import has_device_taints
-from dra_extender.inspection.objects import EVERYTHING, AssumedGate, ClusterObjects, GateState, require
+from dra_extender.inspection.objects import KINDS, AssumedGate, ClusterObjects, GateState, require
 from dra_extender.inspection.what_if.applied_changes import AppliedChanges
 from dra_extender.inspection.what_if.changes import Changes, PodKey
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster
@@ -49,7 +49,7 @@ async def what_if(
         ChangeError: a change or the subject names something that is not there.
         UnreadKindsError: a kind could not be read.
     """
-    require(objects.origin, EVERYTHING)
+    require(objects.origin, KINDS)
     changes = changes or Changes()
     before: _Placed | None = None
     evicted_before: frozenset[str] = frozenset()
