@@ -27,6 +27,10 @@ _PRINTED_ONLY: Final = frozenset(
         "kube-controller-manager ms/pod",
         "cores used",
         "process start to ready s",
+        "file unpacked MB",
+        "nodes with something stranded",
+        "attacking pods accepted",
+        "added us",
     }
 )
 """Details that `make bench` prints and the document leaves out."""
