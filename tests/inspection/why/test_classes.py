@@ -52,14 +52,14 @@ def test_free_devices_of_another_class_are_no_advice(made: MadeCluster, name: st
 def test_class_is_advised_whose_devices_the_own_selectors_mean_where_those_of_the_class_cannot_be(
     made: MadeCluster,
 ) -> None:
-    made.objects["deviceclasses"] = [
-        each for each in made.objects["deviceclasses"] if each["metadata"]["name"] != "mig"
-    ]
-    assert steps(made, request("r", "nic", MODEL)) == ["use the DeviceClass gpu"]
+    assert steps(made, request("r", "nic", MODEL)) == ["use the DeviceClass gpu (1 free device)"]
 
 
-def test_no_class_is_advised_where_several_have_what_the_own_selectors_mean(made: MadeCluster) -> None:
-    assert steps(made, request("r", "nic", MODEL)) == []
+def test_class_with_most_conditions_is_advised_where_several_have_what_the_own_selectors_mean(
+    made: MadeCluster,
+) -> None:
+    made.add(device_class("any", DRIVER), device_class("exact", DRIVER, KIND.format("whole"), MODEL))
+    assert steps(made, request("r", "nic", MODEL)) == ["use the DeviceClass exact (1 free device)"]
 
 
 def test_no_class_is_advised_where_the_present_one_has_devices_of_the_driver(made: MadeCluster) -> None:

@@ -22,6 +22,7 @@ from tests.inspection.why.test_all_reasons import alternative, first_available, 
 from tests.inspection.why.test_constructed_causes import (
     GPU,
     MODEL,
+    NIC,
     assert_answer,
     closed,
     gang,
@@ -116,6 +117,84 @@ def class_of_another_model_of_a_gang(made: MadeCluster) -> None:
     gang(made)
     for claim in made.objects["resourceclaims"]:
         claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "h100"
+
+
+DRIVER: Final = f'device.driver == "{GPU}"'
+
+
+def of_class_of_nics(made: MadeCluster, *expressions: str) -> None:
+    """A free NIC, and a pod whose class means NICs and whose own selectors are these."""
+    made.add(device_class("nic", f'device.driver == "{NIC}"'))
+    made.gpus("n1", device("nic-0"), driver=NIC)
+    made.pod("train", request("r", "nic", *expressions))
+
+
+@case("next use the DeviceClass a100 (1 free device) ok on n1", false=("next use the DeviceClass gpu",))
+def class_that_the_own_selector_contradicts(made: MadeCluster) -> None:
+    made.add(device_class("a100", DRIVER, MODEL.format("a100")))
+    of_class_of_another_model(made, MODEL.format("a100"))
+
+
+@case(
+    f'device.driver is "{NIC}", wanted "{GPU}" (request selector 1)',
+    "next use the DeviceClass gpu (1 free device) ok on n1",
+)
+def class_of_another_driver_than_the_own_selector_where_two_classes_have_its_devices(made: MadeCluster) -> None:
+    made.add(device_class("gpu-too"))
+    made.gpus("n1", device("gpu-0"))
+    of_class_of_nics(made, DRIVER)
+
+
+@case("next use the DeviceClass gpu (0 free devices), end ml/old ok on n1")
+def class_of_another_driver_than_the_own_selector_whose_device_is_held(made: MadeCluster) -> None:
+    held(made)
+    of_class_of_nics(made, DRIVER)
+
+
+@case(f'wanted "{GPU}" (request selector 1)', "next do without selector 1 ok on n1", false=("use the DeviceClass",))
+def class_of_another_driver_than_the_own_selector_of_which_nothing_is_published(made: MadeCluster) -> None:
+    of_class_of_nics(made, DRIVER)
+
+
+@case("next do without selectors 1 and 3 ok on n1")
+def selectors_that_nothing_can_meet(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", attributes={"model": "A"}))
+    made.pod("train", request("r", "gpu", "false", MODEL.format("A"), "1 > 2"))
+
+
+@case(
+    'model is "a100", wanted "h100" (class selector 1)',
+    f"next create a DeviceClass with {GPU}/n1/gpu-0, which the request's selectors mean: DeviceClass h100 excludes it",
+    false=("ok on", "do without"),
+)
+def class_that_the_own_selector_contradicts_and_no_other(made: MadeCluster) -> None:
+    made.objects["deviceclasses"].clear()
+    of_class_of_another_model(made, MODEL.format("a100"))
+
+
+@case("DeviceClass nic excludes it", false=("check driver", "ok on"))
+def class_of_an_absent_driver_that_the_own_selector_contradicts(made: MadeCluster) -> None:
+    made.objects["deviceclasses"].clear()
+    made.gpus("n1", device("gpu-0"))
+    of_class_of_nics(made, DRIVER)
+    made.objects["resourceslices"].pop()
+
+
+@case("next train, train-1: use the DeviceClass gpu (2 free devices) ok, the gang fits")
+def class_of_a_gang_that_the_own_selectors_contradict(made: MadeCluster) -> None:
+    made.add(device_class("nic", f'device.driver == "{NIC}"'))
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    gang(made)
+    for claim in made.objects["resourceclaims"]:
+        contradicting = {"deviceClassName": "nic", "selectors": [{"cel": {"expression": DRIVER}}]}
+        claim["spec"]["devices"]["requests"][0]["exactly"].update(contradicting)
+
+
+@case("needs 40 devices on this node, a claim may have 32", "next ask for 32 devices ok on n1")
+def all_devices_of_a_node_that_has_more_than_a_claim_may_have(made: MadeCluster) -> None:
+    made.gpus("n1", *(device(f"gpu-{number}") for number in range(40)))
+    made.pod("train", request("r", "gpu", allocationMode="All"))
+    del made.objects["resourceclaims"][-1]["spec"]["devices"]["requests"][0]["exactly"]["count"]
 
 
 @case("next end ml/old ok on n2", false=("use the DeviceClass",))
@@ -654,7 +733,7 @@ def device_that_is_held_beside_a_pool_that_is_half_published_on_a_full_node(made
 @case("next end ml/old ok on n1", false=("wait",))
 def device_that_is_held_beside_a_pool_of_another_driver_that_is_half_published(made: MadeCluster) -> None:
     held(made)
-    half_published(made, "half", "nic.example.com")
+    half_published(made, "half", NIC)
     made.pod("train", request("r", "gpu"))
 
 

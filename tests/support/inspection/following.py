@@ -184,7 +184,7 @@ def _spell_constraint(made: _ChangedCluster, field: str, right: str, wrong: str)
 
 def _ask_for_devices(made: _ChangedCluster, count: str) -> None:
     largest = max(_bodies(made), key=lambda body: body.get("count", 1))
-    largest["count"] = int(count)
+    largest.update(allocationMode="ExactCount", count=int(count))
 
 
 def _do_without_claim(made: _ChangedCluster, entry: str) -> None:
@@ -200,6 +200,13 @@ def _do_without_resource(made: _ChangedCluster, resource: str) -> None:
         for amounts in container["resources"].values():
             if isinstance(amounts, dict):
                 amounts.pop(resource, None)
+
+
+def _do_without_selectors(made: _ChangedCluster, numbers: str) -> None:
+    dropped = {int(number) for number in numbers.split(" and ")}
+    for body in _bodies(made):
+        kept = [selector for number, selector in enumerate(body["selectors"], 1) if number not in dropped]
+        body["selectors"] = kept
 
 
 def _do_without_request(made: _ChangedCluster, name: str) -> None:
@@ -328,6 +335,7 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"ask for attributes without their type as a suffix", _drop_suffixes),
     (r"do without claim (\S+)", _do_without_claim),
     (r"do without request (\S+)", _do_without_request),
+    (r"do without selectors? (\d+(?: and \d+)*)", _do_without_selectors),
     (r"do without (\S+/\S+)", _do_without_resource),
     (r"ask for (\S+) instead of (\S+)", _spell),
     (r"ask for (matchAttribute|distinctAttribute) (\S+) instead of (\S+)", _spell_constraint),

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
+from math import inf
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
@@ -231,14 +232,14 @@ class ClaimChanges:
     def place(self, claim: str, request: str = "") -> tuple[str, ...]:
         return (self._pod.key, claim, *filter(None, request.split("/")))
 
-    def counts(self, claim: str) -> Mapping[str, int]:
-        """Return how many devices each request of a claim asks for, of those that ask for a number of them."""
-        counts_by_request: dict[str, int] = {}
-        for request in _requests_in(self._claim(claim)):
-            exact = request.get("exactly") or {}
-            if exact.get("allocationMode") == "ExactCount":
-                counts_by_request[request["name"]] = exact.get("count", 1)
-        return counts_by_request
+    def counts(self, claim: str) -> Mapping[str, float]:
+        """Return how many devices each request of a claim asks for, `inf` for all; without requests that have alternatives."""
+        requests = ((request["name"], request.get("exactly")) for request in _requests_in(self._claim(claim)))
+        return {
+            name: exact.get("count", 1) if exact.get("allocationMode") == "ExactCount" else inf
+            for name, exact in requests
+            if exact
+        }
 
     def of_request(self, place: Place, text: str, edit: Edit) -> ProposedChange | None:
         """Return the claim with another request, which the text names if it is one of several; None without the claim."""
@@ -335,7 +336,9 @@ class ClaimChanges:
         if place[0] == EXTENDED_LABEL:
             return self._with_extended_resource(place[1], number)
         change = self.of_request(
-            place, f"ask for {number_of(number, 'device')}", lambda body: body.update(count=number)
+            place,
+            f"ask for {number_of(number, 'device')}",
+            lambda body: body.update(allocationMode="ExactCount", count=number),
         )
         return None if change is None else change._replace(only_count=True)
 

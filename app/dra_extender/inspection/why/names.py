@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.cel.analysis.corrections import DEVICE_MAPS, PublishedNames
 from dra_extender.cel.errors import CelCompileError
@@ -79,28 +78,6 @@ def published_names(view: ClusterView) -> PublishedNames:
                 words.update(dict.fromkeys((domain or driver, name)))
                 domains.setdefault((kind, name), set()).add(domain or driver)
     return PublishedNames(words, domains, partial(meant_name, names=words), complete)
-
-
-def contradicted_class(view: ClusterView, option: SearchableRequest) -> str | None:
-    """Return the one class whose devices the request's own selectors mean, where those of its class cannot be; else None.
-
-    A request without selectors of its own says nothing of what it means.
-    """
-    own = len(option.device_class.spec.selectors)
-    selectors = option.selectors.programs
-    drivers = {published.driver for published in view.ledger.slices.by_name.values()}
-    meant = {driver for driver in drivers if may_all_hold(selectors[own:], driver)}
-    if not meant or meant == drivers or any(may_all_hold(selectors[:own], account) for account in meant):
-        return None
-    names = [
-        name
-        for name, device_class in view.ledger.classes.items()
-        if any(
-            all(may_hold(selector.cel.expression, driver) for selector in device_class.spec.selectors if selector.cel)
-            for driver in meant
-        )
-    ]
-    return names[0] if len(names) == 1 else None
 
 
 def may_all_hold(programs: Iterable[Program | CelCompileError], driver: str) -> bool:

@@ -229,6 +229,7 @@ class Reasons:
         untried = (
             (correction and ProposedStep(correction))
             or untried
+            or self._contradicted_class(facts)
             or self._absent_driver(facts)
             or self._unpublished_of_class(facts)
             or self._claim_instead(facts)
@@ -258,6 +259,15 @@ class Reasons:
     def _correction(self, facts: ReasonFacts) -> ProposedChange | None:
         """Return the change of what is wrong by itself, whatever devices are free; None if it is not clear what was meant."""
         return next(filter(None, self._edits.corrections(facts)), None)
+
+    def _contradicted_class(self, facts: ReasonFacts) -> ProposedStep | None:
+        """Advise a class for the devices that the request's selectors mean, if its class excludes them and no other has them."""
+        option = facts.option if facts.rejection.code is Code.NO_MATCH else None
+        meant = None if option is None else self._edits.meant_devices(option)
+        if option is None or meant is None or not meant.first or meant.classes:
+            return None
+        excluding = f"which the request's selectors mean: DeviceClass {option.device_class.name} excludes it"
+        return advised(f"create a DeviceClass with {meant.first}, {excluding}")
 
     def _absent_driver(self, facts: ReasonFacts) -> ProposedStep | None:
         """Advise a look at the driver that the request needs, if it publishes nothing in the whole cluster."""

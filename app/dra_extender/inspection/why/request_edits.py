@@ -16,6 +16,7 @@ from dra_extender.allocator.demand.constraints import Constraint
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import activation_of
 from dra_extender.allocator.explain.device_messages import taint_text
+from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.rules.capacity import most_allowed
 from dra_extender.allocator.rules.eligibility import untolerated_taints
 from dra_extender.allocator.state.reasons import Code, Rejection
@@ -43,14 +44,13 @@ from dra_extender.inspection.why.changes import (
     with_expressions,
 )
 from dra_extender.inspection.why.names import (
-    contradicted_class,
     may_all_hold,
     missing_object,
     published_names,
 )
 from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeDiagnosis, requested_options
+from dra_extender.inspection.why.other_classes import MeantDevices, meant_devices, wider_classes
 from dra_extender.inspection.why.report import CORRECTED, NodeReason
-from dra_extender.inspection.why.wider_classes import wider_classes
 from dra_extender.model.api_json import number_of
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.pod import Pod
@@ -125,6 +125,7 @@ class RequestEdits:
         self._claims = claims
         self._nearest = nearest
         self._budget = view.budget()
+        self._meant_by_selectors = dict[tuple[str, Sequence[str]], MeantDevices | None]()
         self._meant = cache(lambda expression: meant_expression(expression, self._published))
 
     @cached_property
@@ -149,10 +150,10 @@ class RequestEdits:
             return
         match code:
             case Code.NO_MATCH:
-                yield chain(self._reselected(facts, self._meant), self._other_selectors(facts, option))
-                yield chain(self._weaker_class(option, facts.candidates), self._wider_classes(facts, option))
-                name = contradicted_class(self._view, option)
-                yield [] if name is None else [self._with_class(facts, name)]
+                reselected = self._reselected(facts, self._meant)
+                yield chain(reselected, self._other_selectors(facts, option), self._without_selectors(facts, option))
+                classes = chain(self._meant_classes(facts, option), self._weaker_class(option, facts.candidates))
+                yield chain(classes, self._wider_classes(facts, option))
             case Code.CAPACITY:
                 yield self._less_capacity(facts, option)
             case Code.CONSTRAINT:
@@ -207,17 +208,20 @@ class RequestEdits:
         if "/" in request:
             yield self._claims.without_alternative(claim, request)
 
-    def _with_class(self, facts: ReasonFacts, name: str, free: str = "") -> ProposedChange | None:
-        text = f"use the DeviceClass {name}{free}"
+    def _with_class(self, facts: ReasonFacts, name: str, free: int | None = None) -> ProposedChange | None:
+        text = f"use the DeviceClass {name}" + ("" if free is None else f" ({number_of(free, 'free device')})")
         return self._claims.of_request(facts.place, text, lambda body: body.update(deviceClassName=name))
 
     def _as_many_as_allowed(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
-        """Yield the claim with fewer devices in its largest request, so that it asks for no more than a claim may have."""
-        counts = self._claims.counts(rejection.claim)
-        for request, number in sorted(counts.items(), key=lambda entry: -entry[1])[:1]:
-            allowed = MAX_RESULTS - (sum(counts.values()) - number)
+        """Yield the claim with fewer devices in its largest request, so that it asks for no more than a claim may have.
+
+        A request for all devices is the largest.
+        """
+        counts = sorted(self._claims.counts(rejection.claim).items(), key=lambda entry: entry[1])
+        for request, number in counts[-1:]:
+            allowed = MAX_RESULTS - sum(other for _, other in counts[:-1])
             if 0 < allowed < number:
-                yield self._claims.with_count((rejection.claim, request), allowed)
+                yield self._claims.with_count((rejection.claim, request), int(allowed))
 
     def _tolerations(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         nearest = facts.reason.nearest
@@ -358,6 +362,33 @@ class RequestEdits:
             edits, conditions = _joined(relaxations)
             yield self._claims.of_request(facts.place, f"ask for {conditions}", with_expressions(edits))
 
+    def meant_devices(self, option: SearchableRequest) -> MeantDevices | None:
+        """Return which devices the request's own selectors mean, if that contradicts its class."""
+        key = option.device_class.name, option.selectors.expressions
+        if key not in self._meant_by_selectors:
+            self._meant_by_selectors[key] = meant_devices(self._view, option, self._budget)
+        return self._meant_by_selectors[key]
+
+    def _meant_classes(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
+        """Yield the request with each class of the devices that its own selectors mean, where its class has none of them."""
+        meant = self.meant_devices(option)
+        for name, free in () if meant is None else meant.classes:
+            yield self._with_class(facts, name, free)
+
+    def _without_selectors(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
+        """Yield the request without the selectors that a near device of its class does not meet, if no device meets them all."""
+        own, unmet = len(option.device_class.spec.selectors), UnmetSelectors(option.selectors, self._budget)
+        corrected = chain(self._reselected(facts, self._meant), self._without_unpublished(facts))
+        if self.meant_devices(option) != MeantDevices() or next(filter(None, corrected), None) is not None:
+            return
+        for miss in facts.candidates:
+            false = [index for index, _ in unmet.messages(miss.published, miss.position)]
+            if min(false, default=0) >= own:
+                dropped = {option.selectors.expressions[index]: "true" for index in false}
+                numbers = " and ".join(str(index - own + 1) for index in false)
+                text = f"do without {'selector' if len(false) == 1 else 'selectors'} {numbers}"
+                yield self._claims.of_request(facts.place, text, with_expressions(dropped))
+
     def _weaker_class(self, option: SearchableRequest, candidates: Sequence[Miss]) -> Iterator[ProposedChange | None]:
         """Yield the class with the amounts and flags of a near device; which devices it means is the administrator's to say."""
         name, programs = option.device_class.name, option.selectors.programs[: len(option.device_class.spec.selectors)]
@@ -372,7 +403,7 @@ class RequestEdits:
         misspelt = next(self._reselected(facts, self._meant), None) is not None
         if of_class and not misspelt and not self.unpublished_of_class(facts):
             for name, free in wider_classes(self._view, option.device_class, self._budget):
-                yield self._with_class(facts, name, f" ({number_of(free, 'free device')})")
+                yield self._with_class(facts, name, free)
 
     def _relaxations(
         self, programs: Sequence[Program | CelCompileError], misses: Sequence[Miss]
