@@ -143,7 +143,10 @@ async def test_waiting_has_the_conditions_of_allocated_devices_with_clocks(open_
     allocation["devices"]["results"][0]["bindingConditions"] = ["Attached"]
     allocation["allocationTimestamp"] = "2026-11-25T09:46:00Z"
     page = await shown(open_page(made), "waiting")
-    assert "ml/soon gpu gpu.example.com/n2/gpu-7 Attached pending 40s 9m" in page.text
+    assert (
+        "ml/soon gpu gpu.example.com/n2/gpu-7 Attached pending 40s 9m if the binding timeout is 600s, the default"
+        in (page.text)
+    )
     clocks = [attrs for tag, attrs in page.tags if tag == "time" and attrs.get("class") == "clock"]
     assert [float(each.get("data-since") or each["data-until"] or 0) - NOW for each in clocks] == [-40, 560]
 
@@ -185,6 +188,14 @@ def decided(reason: str = "no devices", name: str = "late") -> ExtenderView:
     return ExtenderView(
         None, decisions=recent.report(leads=True, replica="dra-extender-0", watches={"pods": 5.0}, notes=notes)
     )
+
+
+async def test_health_names_an_object_that_no_check_reads_as_the_command_does(
+    open_page: Open, made: MadeCluster
+) -> None:
+    made.objects["podgroups"] = [{"metadata": {"name": "band", "namespace": "ml", "uid": "u"}, "spec": 5}]
+    page = await shown(open_page(made), "health")
+    assert "Not judged: an object that no check reads: left out: " in page.text
 
 
 async def test_health_has_the_recent_decisions_of_the_leader_its_watches_and_what_it_says_of_itself(

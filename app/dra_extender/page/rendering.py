@@ -12,6 +12,7 @@ from markupsafe import Markup
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.holders import state_text
 from dra_extender.inspection.lines import age_text
+from dra_extender.inspection.text.audit import check_text, checks_text
 from dra_extender.inspection.text.why import effect_text, ended_texts
 from dra_extender.model.api_json import listed, printable
 from dra_extender.model.metadata import split_key, time_text
@@ -149,6 +150,8 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
         "counted": counted,
         "anchor": device_anchor,
         "points": lambda corners: " ".join(f"{x:g},{y:g}" for x, y in corners),
+        "check": check_text,
+        "checks": checks_text,
         "effect": effect_text,
         "ended": ended_texts,
         "holder_state": state_text,

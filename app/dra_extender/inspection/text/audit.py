@@ -1,6 +1,6 @@
 """The answer of an audit as lines for a terminal of 80 columns: findings by severity and check."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Final
@@ -32,16 +32,20 @@ def audit_tree(report: AuditReport) -> Iterator[Part]:
     yield paragraph(f"{headline} ({looked_at or 'no kind could be read whole'})")
     for check, group in groupby(report.findings, key=lambda finding: finding.check):
         findings = tuple(group)
-        yield f"└ {check.severity.value}: {_label(check)} ({len(findings)})"
+        yield f"└ {check.severity.value}: {check_text(check)} ({len(findings)})"
         for finding in findings:
             yield paragraph(finding.about, INDENT)
             yield paragraph(finding.detail, INDENT * 2)
     yield partial(held_lines, report.held)
     for unjudged in report.unjudged:
-        checks = ", ".join(map(_label, unjudged.checks)) or "an object that no check reads"
-        yield paragraph(f"not judged: {checks}")
+        yield paragraph(f"not judged: {checks_text(unjudged.checks)}")
         yield paragraph(unjudged.reason, INDENT)
 
 
-def _label(check: Check) -> str:
+def check_text(check: Check) -> str:
     return check.value.replace("_", " ")
+
+
+def checks_text(checks: Sequence[Check]) -> str:
+    """Return the names of checks that were not made."""
+    return ", ".join(map(check_text, checks)) or "an object that no check reads"
