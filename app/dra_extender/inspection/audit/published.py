@@ -1,10 +1,11 @@
 """What is published, and what matches it: contradicting slices, missing devices, and what has no effect on any device."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorList, activation_of
 from dra_extender.allocator.pools.pools import is_relevant, why_pool_is_unusable
+from dra_extender.allocator.rules.compatible_only_with import SlicePosition
 from dra_extender.allocator.rules.eligibility import briefly_tolerated, untolerated
 from dra_extender.cel.program import ProgramCache
 from dra_extender.inspection.audit.findings import AuditFinding, Check, finding
@@ -20,17 +21,6 @@ from dra_extender.model.resource_slice import ResourceSlice
 _NO_EXECUTE = "NoExecute"
 
 
-class DeviceInSlice(NamedTuple):
-    """A device, by its position in the slice that publishes it."""
-
-    published: ResourceSlice
-    position: int
-
-    @property
-    def device(self) -> Device:
-        return self.published.devices[self.position]
-
-
 def is_for(published: ResourceSlice, node: Node) -> bool:
     """Return whether the node may use devices of the slice, as the allocator has it; a malformed node selector selects nothing."""
     try:
@@ -44,9 +34,9 @@ class PublishedDevices:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._pools: dict[PoolId, tuple[Sequence[ResourceSlice], dict[str, list[DeviceInSlice]]]] = {}
+        self._pools: dict[PoolId, tuple[Sequence[ResourceSlice], dict[str, list[SlicePosition]]]] = {}
 
-    def named(self, device_id: DeviceId) -> Sequence[DeviceInSlice]:
+    def named(self, device_id: DeviceId) -> Sequence[SlicePosition]:
         pool_id = device_id[:2]
         slices = self._ledger.slices.of_pool(pool_id)
         cached = self._pools.get(pool_id)
@@ -118,11 +108,11 @@ def newest_generations(slices: Sequence[ResourceSlice]) -> Sequence[ResourceSlic
     return [published for published in slices if published.generation == newest[published.pool_id]]
 
 
-def _by_name(slices: Sequence[ResourceSlice]) -> dict[str, list[DeviceInSlice]]:
-    devices: dict[str, list[DeviceInSlice]] = {}
+def _by_name(slices: Sequence[ResourceSlice]) -> dict[str, list[SlicePosition]]:
+    devices: dict[str, list[SlicePosition]] = {}
     for published in slices:
         for position, device in enumerate(published.devices):
-            devices.setdefault(device.name, []).append(DeviceInSlice(published, position))
+            devices.setdefault(device.name, []).append(SlicePosition(published, position))
     return devices
 
 

@@ -9,6 +9,7 @@ from dra_extender.allocator.demand.demand import ALL, Demand, NamedClaim, Search
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorVerdicts
 from dra_extender.allocator.pools.pools import reaches
 from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch, amount_text, needs
+from dra_extender.allocator.rules.compatible_only_with import SlicePosition
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.cel.budget import Budget
@@ -18,7 +19,7 @@ from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.inspection.audit.claims import claim_name
 from dra_extender.inspection.audit.findings import AuditFinding, Check, finding
 from dra_extender.inspection.audit.pools import claims_text
-from dra_extender.inspection.audit.published import DeviceInSlice, PublishedDevices, is_for
+from dra_extender.inspection.audit.published import PublishedDevices, is_for
 from dra_extender.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, DeviceResult, named_nodes
@@ -174,7 +175,7 @@ class RequestAudit:
         yield finding(check, about, f"device {device} does not match request {result.request}: {problems[0]}{since}")
 
     def _mismatch(
-        self, record: ClaimRecord, option: SearchableRequest, result: DeviceResult, candidate: DeviceInSlice
+        self, record: ClaimRecord, option: SearchableRequest, result: DeviceResult, candidate: SlicePosition
     ) -> str:
         """Say why the device is none that the request means; empty if it is one, or if the budget is spent."""
         problem = self._selector_problem(record, option, candidate)
@@ -182,7 +183,7 @@ class RequestAudit:
             return problem or ""
         return _consumption_mismatch(option, result, candidate)
 
-    def _selector_problem(self, record: ClaimRecord, option: SearchableRequest, device: DeviceInSlice) -> str | None:
+    def _selector_problem(self, record: ClaimRecord, option: SearchableRequest, device: SlicePosition) -> str | None:
         """Say which selector is not true of the device; None if the budget is spent."""
         try:
             row = None if option.selectors.is_empty else option.selectors.row(device.published)
@@ -212,7 +213,7 @@ class RequestAudit:
                         offered = not published.per_device_node_selection or reaches(device, node)
                     except ModelError:
                         offered = False
-                    candidate = DeviceInSlice(published, position)
+                    candidate = SlicePosition(published, position)
                     if (
                         offered
                         and device_id not in allocated
@@ -252,7 +253,7 @@ def _deviations(requested: AskedDevices, results: Sequence[DeviceResult]) -> Ite
                 yield f"request {name} asks for {option.count or 1} devices and has {numbers[name]}"
 
 
-def _consumption_mismatch(option: SearchableRequest, result: DeviceResult, candidate: DeviceInSlice) -> str:
+def _consumption_mismatch(option: SearchableRequest, result: DeviceResult, candidate: SlicePosition) -> str:
     """Say where the share takes another amount than the request and the request policy of the device give."""
     capacity = candidate.device.capacity
     try:
