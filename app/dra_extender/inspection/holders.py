@@ -75,7 +75,7 @@ class Holders:
             claim = ledger.claims.by_uid(hold.claim_uid)
             pods = (pod.key for uid in sorted(hold.pods) if (pod := ledger.pods.by_uid(uid)) is not None)
             holder = Holder(
-                claim=unmade_claim(ledger, hold) if claim is None else "/".join(claim.claim.metadata.key),
+                claim=unmade_claim(ledger, hold) if claim is None else claim.claim.metadata.full_name,
                 consumers=tuple(pods),
                 until=moment(held_until.get(hold.claim_uid)),
                 planned=hold.claim_uid not in held_until,
@@ -107,7 +107,7 @@ def _leaving(claim: ClaimHead, ledger: Ledger) -> str:
 
 def holder_of(claim: ClaimHead, *, pending: bool = False, orphaned: bool = False, leaving: str = "") -> Holder:
     return Holder(
-        claim="/".join(claim.metadata.key),
+        claim=claim.metadata.full_name,
         consumers=tuple(consumer_text(consumer, claim.metadata.namespace) for consumer in claim.status.reserved_for),
         since=moment(seconds_of(allocated_at(claim))),
         pending=pending,

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from dra_extender.inspection.audit.claims import claim_name, claim_violations, extended_claim_violation, pod_violations
+from dra_extender.inspection.audit.claims import claim_violations, extended_claim_violation, pod_violations
 from dra_extender.inspection.audit.findings import Invariant, InvariantViolation
 from dra_extender.inspection.audit.pools import claims_text, neighbour_violations, pool_violations
 from dra_extender.ledger.guard_index import is_guard
@@ -41,10 +41,10 @@ def audit(
     unreadable: list[InvariantViolation] = []
     for claim in claims:
         try:
-            holdings += [(claim_name(claim), holding) for holding in holdings_of(claim) if not holding.admin]
+            holdings += [(claim.metadata.full_name, holding) for holding in holdings_of(claim) if not holding.admin]
         except ModelError as problem:
             unreadable.append(
-                InvariantViolation(rule=Invariant.UNREADABLE, about=claim_name(claim), detail=str(problem))
+                InvariantViolation(rule=Invariant.UNREADABLE, about=claim.metadata.full_name, detail=str(problem))
             )
     return (
         *unreadable,

@@ -118,15 +118,11 @@ IsLive = Callable[[ConsumerReference], bool]
 """Whether a consumer exists and is not over; true of one whose kind is not known."""
 
 
-def claim_name(claim: ClaimHead) -> str:
-    return "/".join(claim.metadata.key)
-
-
 def claim_violations(claim: ClaimHead, is_live: IsLive) -> Iterator[InvariantViolation]:
     """Find that an allocated claim lacks the finalizer or a consumer, or that a consumer is no pod or PodGroup that lives."""
     if claim.status.allocation is None:
         return
-    name = claim_name(claim)
+    name = claim.metadata.full_name
     if FINALIZER not in claim.metadata.finalizers:
         yield InvariantViolation(rule=Invariant.NO_FINALIZER, about=name, detail="it would never be cleaned up")
     if not claim.status.reserved_for:
@@ -170,7 +166,7 @@ def extended_claim_violation(claim: ClaimHead, pod: Pod | None, *, is_first: boo
         why = f"pod {pod.key} has another"
     else:
         return None
-    return InvariantViolation(rule=Invariant.UNUSED_EXTENDED_CLAIM, about=claim_name(claim), detail=why)
+    return InvariantViolation(rule=Invariant.UNUSED_EXTENDED_CLAIM, about=claim.metadata.full_name, detail=why)
 
 
 def _lacking_on_node(pod: Pod, find_claim: FindClaim, node: Node | None) -> Iterable[str]:
@@ -211,7 +207,7 @@ def is_live(ledger: Ledger, namespace: str, consumer: ConsumerReference) -> bool
 def unused_claim(record: ClaimRecord, ledger: Ledger, now: float) -> Iterator[AuditFinding]:
     """Find that the claim outlives its owner, consumers or nodes, or has a finalizer that nothing removes."""
     claim = record.claim
-    about = f"claim {claim_name(claim)}"
+    about = f"claim {claim.metadata.full_name}"
     allocation, reserved = claim.status.allocation, claim.status.reserved_for
     owner = claim.metadata.controller
     if owner is not None and not claim.extended_for and not _owner_exists(owner, claim, ledger):
@@ -247,7 +243,7 @@ def overdue_conditions(record: ClaimRecord, ledger: Ledger, now: float, timeout:
             if any(pod is not None and pod.node_name for pod in pods):
                 return None
         limit = f"; the limit of {timeout:g} s has passed"
-    about = f"claim {claim_name(record.claim)}"
+    about = f"claim {record.claim.metadata.full_name}"
     return finding(Check.CONDITIONS_OVERDUE, about, verdict.text + limit)
 
 
@@ -291,7 +287,9 @@ def two_allocators(records: Iterable[ClaimRecord]) -> Iterator[AuditFinding | No
         if record.claim.status.allocation is not None:
             metadata, allocated = record.claim.metadata, seconds_of(allocated_at(record.claim))
             created = seconds_of(metadata.creation_timestamp)
-            allocation = _Allocation(claim_name(record.claim), created if allocated is None else allocated, allocated)
+            allocation = _Allocation(
+                record.claim.metadata.full_name, created if allocated is None else allocated, allocated
+            )
             for pool_id in {holding.pool_id for holding in record.holdings if not holding.admin}:
                 pools.setdefault(pool_id, ([], []))[is_snapshotted(record.claim)].append(allocation)
         yield None

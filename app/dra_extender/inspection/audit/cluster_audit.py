@@ -12,7 +12,6 @@ from dra_extender.cel.budget import CALL_COST, Budget
 from dra_extender.inspection.audit.claims import (
     FindClaim,
     UsedClaim,
-    claim_name,
     claim_violations,
     extended_claim_violation,
     is_live,
@@ -149,9 +148,9 @@ def _name_claims(unnamed: Sequence[InvariantViolation], ledger: Ledger) -> Steps
     claims: dict[str, list[str]] = {violation.about: [] for violation in unnamed}
     for record in tuple(ledger.claims.counted()) if unnamed else ():
         for holding in record.counted:
-            device = f"{holding.driver}/{holding.pool}/{holding.device}"
+            device = "/".join(holding.device_id)
             if device in claims and not holding.admin:
-                claims[device].append(claim_name(record.claim))
+                claims[device].append(record.claim.metadata.full_name)
         yield None
     for violation in unnamed:
         yield finding_of(replace(violation, detail=claims_text(claims[violation.about])))
@@ -162,7 +161,9 @@ def _claims(cluster: AuditedCluster) -> Steps:
     for record in _present(ledger):
         claim = record.claim
         if record.unreadable and claim.status.allocation is not None and not record.has_status:
-            violation = InvariantViolation(rule=Invariant.UNREADABLE, about=claim_name(claim), detail=record.unreadable)
+            violation = InvariantViolation(
+                rule=Invariant.UNREADABLE, about=claim.metadata.full_name, detail=record.unreadable
+            )
             yield finding_of(violation)
         yield from map(finding_of, claim_violations(claim, partial(is_live, ledger, claim.metadata.namespace)))
         yield from map(finding_of, _extended(claim, ledger))
@@ -180,7 +181,7 @@ def _allocated_devices(cluster: AuditedCluster, devices: PublishedDevices, unjud
         allocation = record.claim.status.allocation
         if allocation is None:
             continue
-        about = f"claim {claim_name(record.claim)}"
+        about = f"claim {record.claim.metadata.full_name}"
         for device_id in dict.fromkeys(result.device_id for result in allocation.devices.results):
             device = f"device {'/'.join(device_id)}"
             absence = devices.absence(device_id) if is_reachable(allocation, cluster.ledger) else ""

@@ -16,7 +16,6 @@ from dra_extender.cel.budget import Budget
 from dra_extender.cel.explain.values import shortened
 from dra_extender.cel.program import ProgramCache
 from dra_extender.cel.values.quantity import QuantityError, parse_quantity
-from dra_extender.inspection.audit.claims import claim_name
 from dra_extender.inspection.audit.findings import AuditFinding, Check, finding
 from dra_extender.inspection.audit.pools import claims_text
 from dra_extender.inspection.audit.published import PublishedDevices, is_for
@@ -107,12 +106,12 @@ class RequestAudit:
         requested = None if allocation is None or record.unreadable else self._asked_by(record)
         if allocation is None or requested is None:
             return
-        about = f"claim {claim_name(record.claim)}"
+        about = f"claim {record.claim.metadata.full_name}"
         for detail in _deviations(requested, allocation.devices.results):
             yield finding(Check.REQUEST_NOT_MET, about, detail)
         if isinstance(requested.demand, Rejection):
             reason = self._reason(requested, requested.demand)
-            self._unjudged.note(claim_name(record.claim), reason, Check.DEVICE_MISMATCH)
+            self._unjudged.note(record.claim.metadata.full_name, reason, Check.DEVICE_MISMATCH)
             return
         for result in allocation.devices.results:
             option = requested.demand.option("", result.request)
@@ -129,11 +128,11 @@ class RequestAudit:
             try:
                 claim = record.claim_with_spec
             except ModelError as problem:
-                self._unjudged.note(claim_name(record.claim), str(problem), Check.REQUEST_NOT_MET)
+                self._unjudged.note(record.claim.metadata.full_name, str(problem), Check.REQUEST_NOT_MET)
                 return None
             except SpecNotKeptError:
                 reason = "what they ask for is not kept in memory"
-                self._unjudged.note(claim_name(record.claim), reason, Check.REQUEST_NOT_MET)
+                self._unjudged.note(record.claim.metadata.full_name, reason, Check.REQUEST_NOT_MET)
                 return None
             demand = build_demand(
                 (NamedClaim("", claim),),
@@ -191,7 +190,7 @@ class RequestAudit:
         except SelectorError as problem:
             return str(problem)
         except SelectionTimeoutError:
-            self._unjudged.note(claim_name(record.claim), SELECTORS_TOO_LONG, Check.DEVICE_MISMATCH)
+            self._unjudged.note(record.claim.metadata.full_name, SELECTORS_TOO_LONG, Check.DEVICE_MISMATCH)
             return None
         return "" if matches else "a selector is false"
 

@@ -23,7 +23,8 @@ from dra_extender.inspection.what_if.changes import Changes, PodKey
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster
 from dra_extender.inspection.what_if.report import OutcomeKind, PodRow
 from dra_extender.inspection.what_if.trial import Trial
-from dra_extender.inspection.what_if.what_if import DEVICES_ONLY, what_if
+from dra_extender.inspection.what_if.what_if import what_if
+from dra_extender.inspection.why.report import DEVICES_ONLY
 from dra_extender.model.metadata import split_key
 
 MOST_MOVES: Final = 8

@@ -19,11 +19,11 @@ from dra_extender.inspection.what_if.fill import MOST_COPIES, fill, find_subject
 from dra_extender.inspection.what_if.report import FORMAT, OutcomeKind, PodOutcome, PodRow, WhatIfReport
 from dra_extender.inspection.what_if.trial import Progress, Trial
 from dra_extender.inspection.what_if.waiting_gangs import explain_gangs
+from dra_extender.inspection.why.report import DEVICES_ONLY
 from dra_extender.model.api_json import number_of
 from dra_extender.model.device import device_id_of
 from dra_extender.scheduling.claims.lookup import gang_of
 
-DEVICES_ONLY: Final = "devices only"
 _MOST_EVICTIONS: Final = 10
 """Evicted pods that are named, and pods with lost devices."""
 _ABSENT: Final = PodOutcome(kind=OutcomeKind.ABSENT)
