@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.availability import DeviceAvailability
-from dra_extender.inspection.audit.requests import requests_by_name
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.free_devices import FreeDevices, counted, free_devices
 from dra_extender.inspection.objects import DEVICES, Origin, require, unread
@@ -122,7 +121,7 @@ def _classes(record: ClaimRecord) -> Iterator[str]:
     if allocation is None:
         return
     try:
-        requests = dict(requests_by_name(record.spec))
+        requests = dict(record.spec.options)
     except (ModelError, SpecNotKeptError):
         return
     for result in allocation.devices.results:

@@ -1,6 +1,7 @@
 """ResourceClaims: what is asked for, what is allocated, and for whom."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -107,6 +108,13 @@ class DeviceRequest(Value, frozen=True):
         tuple[DeviceRequestBody, ...], Described(tuple[SubRequest, ...]), Items(1, 8, once="name")
     ] = ()
 
+    @property
+    def options(self) -> tuple[tuple[str, DeviceRequestBody], ...]:
+        """The alternatives, or `exactly` alone, each by the name that its results have."""
+        if self.first_available:
+            return tuple((f"{self.name}/{body.name}", body) for body in self.first_available)
+        return () if self.exactly is None else ((self.name, self.exactly),)
+
 
 RequestNames = Annotated[tuple[RequestName, ...], Items(max_items=32, once="")]
 
@@ -140,15 +148,20 @@ class ClaimSpec(Value, frozen=True):
     devices: DeviceClaim = DeviceClaim()
 
     @property
+    def options(self) -> Iterator[tuple[str, DeviceRequestBody]]:
+        """The options of all requests."""
+        return chain.from_iterable(request.options for request in self.devices.requests or ())
+
+    @property
     def devices_asked(self) -> int:
         """About how many devices the claim asks for; mode All counts as 32."""
         total = 0
         for request in self.devices.requests or ():
-            options = (request.exactly,) if request.exactly else request.first_available
-            total += max(
-                (_DEVICES_OF_ALL if option.allocation_mode == "All" else option.count or 1 for option in options),
-                default=0,
+            counts = (
+                _DEVICES_OF_ALL if option.allocation_mode == "All" else option.count or 1
+                for _, option in request.options
             )
+            total += max(counts, default=0)
         return total
 
 

@@ -203,18 +203,17 @@ class _DemandBuilder:
                 yield constraint
 
     def _request(self, request: DeviceRequest, constraints: Sequence[Constraint]) -> RequestDemand:
-        alternatives = request.first_available
-        exact = (request.exactly,) if request.exactly is not None else ()
-        if alternatives:
+        options = request.options
+        if request.first_available:
             self._require("prioritized_list", "has alternatives", request.name)
-        if any(body.capacity is not None for body in (*alternatives, *exact)):
+        if any(body.capacity is not None for _, body in options):
             self._require("consumable_capacity", "asks for capacity", request.name)
-        if not alternatives and not exact:
+        if not options:
             raise _InvalidRequestError(Code.REQUEST_UNSUPPORTED, "has neither exactly nor firstAvailable", request.name)
         return RequestDemand(
             name=request.name,
-            options=tuple(self._option(request, body, constraints) for body in alternatives or exact),
-            prioritized=bool(alternatives),
+            options=tuple(self._option(request, name, body, constraints) for name, body in options),
+            prioritized=bool(request.first_available),
         )
 
     def _require(self, feature: str, use: str, request_name: str) -> None:
@@ -222,10 +221,9 @@ class _DemandBuilder:
             raise _InvalidRequestError(Code.REQUEST_UNSUPPORTED, f"{use} and needs {why_off(feature)}", request_name)
 
     def _option(
-        self, request: DeviceRequest, body: DeviceRequestBody, constraints: Sequence[Constraint]
+        self, request: DeviceRequest, name: str, body: DeviceRequestBody, constraints: Sequence[Constraint]
     ) -> SearchableRequest:
         alternative = bool(request.first_available)
-        name = f"{request.name}/{body.name}" if alternative else request.name
         if body.derived_attributes:
             self._require("derived_attributes", "defines derived attributes", name)
         if any(selector.cel is None for selector in body.selectors):

@@ -193,12 +193,7 @@ def content_of(
     preferences: PolicyPreferences,
 ) -> bytes:
     """Return all that decides an answer: claim specs, the classes they name, the pod's names for claims, features, preferences."""
-    named = {
-        option.device_class_name
-        for claim in claims
-        for request in claim.claim.spec.devices.requests or ()
-        for option in (*request.first_available, *((request.exactly,) if request.exactly else ()))
-    }
+    named = {option.device_class_name for claim in claims for _, option in claim.claim.spec.options}
     class_contents = [
         (name, classes[name].spec.selectors, classes[name].spec.config) for name in sorted(named & set(classes))
     ]

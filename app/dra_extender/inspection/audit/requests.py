@@ -26,7 +26,7 @@ from dra_extender.model.allocation_snapshot import allocated_at
 from dra_extender.model.api_json import ModelError, Value
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.metadata import seconds_of
-from dra_extender.model.resource_claim import ClaimSpec, DeviceRequestBody
+from dra_extender.model.resource_claim import DeviceRequestBody
 from dra_extender.model.resource_slice import ResourceSlice
 
 _LONGEST_REASON: Final = 1_000
@@ -142,7 +142,7 @@ class RequestAudit:
                 self._verdicts,
                 self._budget,
             )
-            options = dict(requests_by_name(claim.spec))
+            options = dict(claim.spec.options)
             requests = tuple(request.name for request in claim.spec.devices.requests or ())
             cached = AskedDevices(options, requests, demand)
             if len(self._asked) >= _MOST_SPECS:
@@ -220,15 +220,6 @@ class RequestAudit:
                     ):
                         detail = f"request {option.name} asks for all devices and has not {'/'.join(device_id)}"
                         yield finding(Check.REQUEST_NOT_MET, about, detail)
-
-
-def requests_by_name(spec: ClaimSpec) -> Iterator[tuple[str, DeviceRequestBody]]:
-    """Yield each request by the name that its results have."""
-    for request in spec.devices.requests or ():
-        for option in request.first_available:
-            yield f"{request.name}/{option.name}", option
-        if request.exactly is not None and not request.first_available:
-            yield request.name, request.exactly
 
 
 def _deviations(requested: AskedDevices, results: Sequence[DeviceResult]) -> Iterator[str]:

@@ -14,7 +14,6 @@ from dra_extender.cel.analysis.corrections import DEVICE_MAPS, PublishedNames
 from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.explain.nearness import may_hold
 from dra_extender.cel.program import Program
-from dra_extender.inspection.audit.requests import requests_by_name
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.near_names import meant_name, names_there
 from dra_extender.inspection.objects import unread
@@ -128,7 +127,7 @@ def _missing(view: ClusterView, pod: Pod, entry: PodResourceClaim) -> Iterator[s
 def _missing_classes(view: ClusterView, entry: PodResourceClaim, spec: ClaimSpec) -> Iterator[str]:
     if unread(view.origin, {"deviceclasses"}):
         return
-    for name, request in requests_by_name(spec):
+    for name, request in spec.options:
         device_class = request.device_class_name
         if device_class and device_class not in view.ledger.classes:
             near = names_there(device_class, view.ledger.classes)
