@@ -72,6 +72,9 @@ def ours(offered_nodes: int | None = None) -> Contender:
 
 IN_TREE_ALL_NODES: Final = Contender("in-tree plugin, all nodes", _in_tree_all_nodes)
 IN_TREE: Final = Contender("in-tree plugin, default percentage", _in_tree)
+UPSTREAM_PLACEMENT: Final = Contender(
+    "ours with scheduling.placement: upstream", with_extender, SERVE, {"DRA_EXTENDER_SCHEDULING__PLACEMENT": "upstream"}
+)
 NO_OP: Final = Contender("no-op extender, same writes", with_extender, NOOP, audited=False)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from tests.bench import workload
+from tests.bench.contenders import UPSTREAM_PLACEMENT
 from tests.bench.loopback_client import LoopbackClient
 from tests.bench.processes import helper
 from tests.bench.rows import BenchError, Goal, Row, compare
@@ -17,7 +18,6 @@ from tests.bench.scale import Scale
 
 AREA: Final = "filter"
 PEER: Final = "bare echo of the same body"
-UPSTREAM: Final = "ours with scheduling.placement: upstream"
 WARM: Final = Goal("<=", 1.5)
 PRESERVING: Final = Goal("<=", 1.1)
 _WARM_UP: Final = 20
@@ -86,7 +86,7 @@ async def _case(scale: Scale, nodes: int, variant: Variant, workdir: Path) -> li
     case = f"{nodes} nodes, {variant.name}"
     return [
         compare(AREA, case, "us p50", rounds, PEER, goal=variant.goal, details=details),
-        compare(AREA, case, "us p50", placements, UPSTREAM, goal=None if variant.full else PRESERVING),
+        compare(AREA, case, "us p50", placements, UPSTREAM_PLACEMENT.name, goal=None if variant.full else PRESERVING),
     ]
 
 

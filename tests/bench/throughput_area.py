@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.bench import contenders
 from tests.bench.claim_loads import GROUPS_POLICY, claim_loads, grouped_load
-from tests.bench.contenders import IN_TREE, IN_TREE_ALL_NODES, NO_OP, Contender
+from tests.bench.contenders import IN_TREE, IN_TREE_ALL_NODES, NO_OP, UPSTREAM_PLACEMENT, Contender
 from tests.bench.group_loads import claims_from_a_template, gangs, one_shared_claim
 from tests.bench.load import Load, one_device_each
 from tests.bench.rows import Goal, Row, compare
@@ -22,17 +22,19 @@ _OFFERED: Final = (1, 4, 8, 16)
 _GOALS: Final = {
     ("throughput", "200", IN_TREE.name): Goal(">=", 1.1),
     ("throughput", "200", NO_OP.name): Goal(">=", 0.85),
+    ("throughput", "200", UPSTREAM_PLACEMENT.name): Goal(">=", 0.95),
     ("throughput", "1000", IN_TREE.name): Goal(">=", 2.0),
     ("throughput", "1000", IN_TREE_ALL_NODES.name): Goal(">=", 2.0),
+    ("throughput", "1000", UPSTREAM_PLACEMENT.name): Goal(">=", 0.95),
 }
 
 
 async def throughput(scale: Scale, workdir: Path) -> list[Row]:
-    """Ours beside the in-tree plugin and beside a no-op extender."""
+    """Ours beside the in-tree plugin, a no-op extender, and ours without a look at what stays possible."""
     rows: list[Row] = []
     for nodes in scale.throughput_nodes:
         load = one_device_each(nodes, scale.pods)
-        peers = (IN_TREE_ALL_NODES, IN_TREE, NO_OP)[: scale.peers]
+        peers = (IN_TREE_ALL_NODES, IN_TREE, NO_OP, UPSTREAM_PLACEMENT)[: scale.peers]
         rows += await _beside("throughput", load, contenders.ours(), peers, scale, workdir)
     return rows
 
