@@ -60,7 +60,8 @@ def test_candidates_are_what_may_stand_there(words: tuple[str, ...], found: list
 def test_names_of_objects_are_candidates_where_one_may_stand(words: tuple[str, ...], parameter: str) -> None:
     known = {parameter: ["name-1", "other", "name-2"]}
     before = words[-1].removesuffix("n")
-    found, directive = asked(*words, names=lambda name, typed: known[name] if list(typed) == list(words[:-1]) else ())
+    options = ["--namespace=ml"] if "ml" in words else []
+    found, directive = asked(*words, names=lambda name, cluster: known[name] if list(cluster) == options else ())
     assert (found, directive) == ([f"{before}name-1", f"{before}name-2"], 4)
 
 
@@ -78,13 +79,14 @@ def test_kubectl_is_asked_for_pods_that_wait_with_the_options_that_were_typed(
     monkeypatch.setattr(completion, "SECONDS", 60.0)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     cluster = ("-n", "ml", "--context=c", "-s", "https://h", "--insecure-skip-tls-verify", "--as", "me", "--as-uid=5")
-    found, _ = asked("why", *cluster, "-o", "json", "tr", names=names_for)
+    ours = ("-A", "--request-timeout", "5s", "--extender-url=http://h")
+    found, _ = asked("why", *cluster, *ours, "-o", "json", "tr", names=names_for)
     assert found == ["train-0", "train-1"]
     assert (tmp_path / "asked").read_text().splitlines() == [
         *("get", "pods", "--output=name", "--field-selector=status.phase=Pending", "--request-timeout=60s"),
         *("--namespace=ml", "--context=c", "--server=https://h", "--insecure-skip-tls-verify", "--as=me", "--as-uid=5"),
     ]
-    assert names_for("pod", ["why", "--snapshot", "x.tar.gz"]) == ()
+    assert asked("why", "--snapshot", "x.tar.gz", "tr", names=names_for) == ([], 4)
 
 
 @pytest.mark.parametrize(

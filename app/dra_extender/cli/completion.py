@@ -19,6 +19,8 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from dra_extender.cli.command_help import CLUSTER_PANEL
+
 COMPLETE: Final = "__complete"
 """The first argument with which a shell asks."""
 NO_FILES: Final = 4
@@ -74,29 +76,19 @@ _OF_PARAMETER: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """What kubectl is asked for the values of a parameter of this name."""
-_SHORT: Final[Mapping[str, str]] = MappingProxyType({"-n": "--namespace", "-s": "--server"})
-_FLAG: Final = "--insecure-skip-tls-verify"
-_HANDED_ON: Final = frozenset(
-    {
-        *("--namespace", "--kubeconfig", "--context", "--cluster", "--user", "--server", "--token"),
-        *("--certificate-authority", "--tls-server-name", "--client-certificate", "--client-key", _FLAG),
-        *("--as", "--as-group", "--as-uid"),
-    }
-)
-"""Options that kubectl is given as well; the flag is the only one without a value."""
+_SNAPSHOT: Final = "snapshot"
+_OURS: Final = frozenset({"all_namespaces", "extender_url", "request_timeout", "snapshot_limit"})
+"""Options for reading a cluster that kubectl is not given."""
 
 
-def names_for(parameter: str, typed: Sequence[str]) -> Sequence[str]:
-    """Ask kubectl for names that may stand for the parameter; `typed` are the words of the command line before it.
-
-    A command line that asks a snapshot has none.
-    """
+def names_for(parameter: str, options: Sequence[str]) -> Sequence[str]:
+    """Ask kubectl for names that may stand for the parameter, with these options."""
     query = _OF_PARAMETER.get(parameter)
     program = None if query is None else shutil.which("kubectl")
-    if query is None or program is None or any(word.partition("=")[0] == "--snapshot" for word in typed):
+    if query is None or program is None:
         return ()
     timeout = () if query[0] == "config" else (f"--request-timeout={SECONDS:g}s",)
-    command = [program, *query, *timeout, *_cluster_options(typed)]
+    command = [program, *query, *timeout, *options]
     try:
         process = subprocess.run(  # noqa: S603 - kubectl of the person who types, and no shell between
             command, capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False
@@ -108,34 +100,37 @@ def names_for(parameter: str, typed: Sequence[str]) -> Sequence[str]:
     return [name for name in names if _NAME.match(name)][:MOST_NAMES]
 
 
-def _cluster_options(typed: Sequence[str]) -> list[str]:
-    """Return the options that say which cluster and namespace is meant, each with its value in one word."""
+def _cluster_options(command: Any, typed: Sequence[str]) -> list[str] | None:
+    """Return the options of kubectl for the cluster that is meant, each with its value in one word; None for a snapshot."""
     options: list[str] = []
     for place, word in enumerate(typed):
         name, equals, value = word.partition("=")
-        name = _SHORT.get(name, name)
-        if name == _FLAG:
+        option = _option(command, name)
+        if getattr(option, "rich_help_panel", None) != CLUSTER_PANEL or option.name in _OURS:
+            continue
+        if option.name == _SNAPSHOT:
+            return None
+        text = value if equals else next(iter(typed[place + 1 :]), "")
+        if option.is_flag:
             options.append(word)
-        elif name in _HANDED_ON:
-            if not equals and place + 1 < len(typed):
-                value = typed[place + 1]
-            if value:
-                options.append(f"{name}={value}")
+        elif text:
+            options.append(f"{option.opts[0]}={text}")
     return options
 
 
 def answer(program: Any, typed: Sequence[str], names: NameSource = names_for) -> str:
     """Answer a shell; `program` is its group of commands, the last word is to be completed.
 
-    `names` lists names of objects for a parameter, given the words before it.
+    `names` lists names of objects for a parameter, given kubectl's options for the cluster.
     """
     *before, word = typed or ("",)
     place = _place(program, before)
-    candidates = [
-        candidate
-        for candidate in _candidates(place, word, lambda name: names(name, before))
-        if candidate.word.startswith(word)
-    ]
+
+    def names_of(parameter: str) -> Sequence[str]:
+        options = _cluster_options(place.command, before)
+        return () if options is None else names(parameter, options)
+
+    candidates = [candidate for candidate in _candidates(place, word, names_of) if candidate.word.startswith(word)]
     lines = [
         f"{candidate.word}\t{' '.join(candidate.about.split())}" if candidate.about else candidate.word
         for candidate in candidates
