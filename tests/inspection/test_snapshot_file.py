@@ -61,6 +61,16 @@ def test_nothing_is_kept_that_no_decision_reads(made: MadeCluster, tmp_path: Pat
     assert not ClusterView(read_snapshot(file)).unreadable
 
 
+def test_file_that_everybody_could_read_is_its_owners_alone_once_a_snapshot_replaces_it(
+    made: MadeCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "cluster.tar.gz"
+    file.touch()
+    file.chmod(0o644)
+    write_snapshot(made.cluster(), file)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 def test_same_objects_make_the_same_file_that_its_owner_alone_may_read(made: MadeCluster, tmp_path: Path) -> None:
     first, second = tmp_path / "first.tar.gz", tmp_path / "second.tar.gz"
     write_snapshot(made.cluster(), first)

@@ -6,6 +6,7 @@ import sys
 import tarfile
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, BinaryIO, Final
 
@@ -91,6 +92,10 @@ def write_snapshot(objects: ClusterObjects, path: Path) -> int:
             sys.stdout.flush()
         else:
             path.touch(mode=_MODE)
+            # A file that was there has another mode; no device or pipe gets one.
+            if path.is_file():
+                with suppress(PermissionError):
+                    path.chmod(_MODE)
             path.write_bytes(data)
     except OSError as problem:
         name = "standard output" if path == STDOUT else path
