@@ -18,8 +18,9 @@ from dra_extender.model.device import CounterConsumption
 from dra_extender.page import states
 from dra_extender.page.application import PageApplication
 from dra_extender.page.devices_view import MOST_DEVICES
+from dra_extender.page.health import MOST_FINDINGS, MOST_SCHEDULERS
 from dra_extender.page.map_view import DEVICE_CELLS, MOST_SQUARES, shortening
-from dra_extender.page.overview import MOST_FINDINGS, MOST_KINDS, MOST_SCHEDULERS, Line, overview
+from dra_extender.page.overview import MOST_KINDS, Line, overview
 from dra_extender.page.rendering import Link
 from dra_extender.page.states import KEPT_SECONDS, MOST_POINTS, History, Point, Reports, States
 from dra_extender.page.views import CommandLines

@@ -1,18 +1,16 @@
-"""The cluster at a glance, and its health: how full it is, what waits, what is wrong, and how well the page can follow it."""
+"""The cluster at a glance: how full it is, what waits, and what is wrong."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from dra_extender.inspection.audit.findings import Check, CheckSeverity
+from dra_extender.inspection.audit.findings import CheckSeverity
 from dra_extender.inspection.lines import age_text
 from dra_extender.inspection.objects import UnreadKindsError
 from dra_extender.inspection.why.waiting import WaitingCause
-from dra_extender.model.allocation_snapshot import is_snapshotted
 from dra_extender.page.devices_view import DeviceState, KindTotal, PoolStates
 from dra_extender.page.rendering import Link, counted
 from dra_extender.page.states import Reports
-from dra_extender.page.waiting_view import waits_for_devices
 
 MOST_KINDS: Final = 10
 """Drivers on the page, and device classes, those with most devices; the map has all."""
@@ -20,14 +18,6 @@ _MOST_SHOWN: Final = 5
 """Nodes, causes, and problems of one kind that are named."""
 _SILENT_SECONDS: Final = 180.0
 """A watch hears something of a healthy API server more often."""
-MOST_FINDINGS: Final = 200
-"""Findings on the page; the command prints all."""
-MOST_HOLDS: Final = 100
-"""Holds of the running extender on the page, and plans of gangs."""
-MOST_DECISIONS: Final = 100
-"""Decisions of the running extender on the page, the newest first."""
-MOST_SCHEDULERS: Final = 50
-"""Names of schedulers on the page, those with most pods first: pods choose them."""
 _PERCENT: Final = 100
 WIDTH: Final = 120
 HEIGHT: Final = 24
@@ -164,35 +154,3 @@ def line(values: Sequence[tuple[float, float | None]], now: float, top: float = 
 
 def _x(seconds: float, width: float) -> float:
     return round(min(WIDTH, max(0.0, WIDTH * seconds / width)), 1)
-
-
-def health(reports: Reports) -> Mapping[str, object]:
-    """Return what the template shows by name.
-
-    `own` and `others` count the claims that dra-extender and other schedulers allocated, `waiting` pods that wait for devices by
-    scheduler; `competing` are findings that both allocate in one pool in turns.  `watches` are seconds since the API server last
-    answered, by kind.  `extender_summary` says what is known of the running extender, empty if none runs; `replica` is what its
-    leader says of itself, and `replica_problem` why that is not known.
-    """
-    audit, view, extender = reports.audit, reports.view, reports.extender()
-    severities = Counter(finding.severity for finding in audit.findings)
-    allocated = [record.claim for record in view.ledger.claims.records() if record.claim.status.allocation is not None]
-    own = sum(map(is_snapshotted, allocated))
-    waiting = Counter(pod.scheduler_name for pod in view.ledger.pods.all() if waits_for_devices(pod))
-    return {
-        "audit": audit,
-        "errors": severities[CheckSeverity.ERROR],
-        "warnings": severities[CheckSeverity.WARNING],
-        "shown": audit.findings[:MOST_FINDINGS],
-        "own": own,
-        "others": len(allocated) - own,
-        "waiting": waiting.most_common(MOST_SCHEDULERS),
-        "competing": [finding for finding in audit.findings if finding.check is Check.TWO_ALLOCATORS],
-        "watches": sorted(reports.contact_ages().items(), key=lambda entry: -entry[1]),
-        "extender_summary": view.origin.holds,
-        "holds": view.hold_report.holds[:MOST_HOLDS],
-        "plans": view.hold_report.plans[:MOST_HOLDS],
-        "replica": extender.decisions,
-        "replica_problem": extender.decisions_problem,
-        "decisions": () if extender.decisions is None else extender.decisions.decisions[:MOST_DECISIONS],
-    }

@@ -12,8 +12,9 @@ from dra_extender.inspection.lines import origin_lines
 from dra_extender.inspection.objects import UnreadKindsError
 from dra_extender.inspection.why.why import UnknownObjectError
 from dra_extender.page.devices_view import MOST_DEVICES, DeviceState, pool_states
+from dra_extender.page.health import health
 from dra_extender.page.map_view import device_map
-from dra_extender.page.overview import health, overview
+from dra_extender.page.overview import overview
 from dra_extender.page.rendering import Query, QueryError, number, page_templates, part_of, pod_key
 from dra_extender.page.states import Reports
 from dra_extender.page.waiting_view import pending_pods, pods_under_way

@@ -124,7 +124,7 @@ def _conditions(device: DeviceUse, holder: Holder) -> Iterator[str]:
     """Yield the binding conditions of the device, those that its claim still waits for marked."""
     waiting = [condition for condition in device.conditions if condition.claim == holder.claim]
     yield from map(condition_text, waiting)
-    named = {name for pod in waiting for name in pod.conditions}
+    named = {name for condition in waiting for name in condition.conditions}
     yield from (condition for condition in device.binding_conditions if condition not in named)
 
 
