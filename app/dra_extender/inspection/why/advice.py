@@ -5,15 +5,21 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from dra_extender.allocator.explain.device_messages import taint_text
+from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.pools.pools import Pool
+from dra_extender.allocator.rules.eligibility import untolerated_taints
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.near_names import instead, meant_name
+from dra_extender.inspection.objects import unread
 from dra_extender.inspection.why.changes import ProposedStep, advised
+from dra_extender.inspection.why.nearest import NearestDevices
 from dra_extender.inspection.why.report import PoolGap, ReportedReason
 from dra_extender.inspection.why.reported import creation_events
-from dra_extender.inspection.why.request_edits import created_again_text
+from dra_extender.inspection.why.request_edits import ReasonFacts, RequestEdits, created_again_text
 from dra_extender.model.pod import Pod
+from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 _QUOTA: Final = re.compile(r"exceeded quota: ([a-z0-9.-]+)")
@@ -60,6 +66,35 @@ def advice(view: ClusterView, pod: Pod, rejection: Rejection, pool: PoolGap | No
         case Code.POOL_INVALID if rejection.detail.startswith("pool "):
             return f"check driver {rejection.detail.removeprefix('pool ').partition('/')[0]}"
     return _SENTENCES.get(rejection.code, "")
+
+
+def device_advice(view: ClusterView, facts: ReasonFacts, edits: RequestEdits, nearest: NearestDevices) -> str:
+    """Return what helps against a reason that is about devices, without a trial; empty where nothing can be said.
+
+    What a class means is the administrator's to say.
+    """
+    option, code = facts.option, facts.rejection.code
+    if option is None or code not in (Code.NO_MATCH, Code.NO_DEVICES, Code.TAINTED):
+        return ""
+    name = option.device_class.name
+    if code is Code.TAINTED:
+        near = facts.reason.nearest if facts.rejection.claim == EXTENDED_LABEL else None
+        device = None if near is None else nearest.published_nearest(near)
+        if device is None:
+            return ""
+        taints = ", ".join(map(taint_text, untolerated_taints(device.taints, option.tolerations)))
+        claim = f"DeviceClass {name} with a ResourceClaim that tolerates {taints}"
+        return f"ask for {claim}: an extended resource tolerates no taint"
+    meant = edits.meant_devices(option) if code is Code.NO_MATCH else None
+    if meant is not None and meant.first and not meant.classes:
+        excluding = f"which the request's selectors mean: DeviceClass {name} excludes it"
+        return f"create a DeviceClass with {meant.first}, {excluding}"
+    driver = UnmetSelectors(option.selectors, view.budget()).driver
+    published = {part.driver for part in view.ledger.slices.by_name.values()}
+    if driver is not None and driver not in published and not unread(view.origin, {StoredKind.SLICE}):
+        return f"check driver {driver}, which publishes no devices"
+    names = edits.unpublished_of_class(facts) if code is Code.NO_MATCH else ""
+    return f"correct DeviceClass {name}: no device has {names}" if names else ""
 
 
 def incomplete_pool_advice(pool: PoolGap) -> str:

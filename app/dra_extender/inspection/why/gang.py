@@ -233,7 +233,7 @@ def _steps_after(
             reasons = Reasons(
                 view, blocker or pod, result, trials, names_pod=blocker is not None and blocker.uid != pod.uid
             )
-        steps = tuple(step for step in reasons.steps() if step.helps)
+        steps = reasons.helping_steps()
         if steps or not most:
             return steps
         return tuple(_first_that_help(view, pod, trials, list(_readying(view, pod, diagnosis)), most))

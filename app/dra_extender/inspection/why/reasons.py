@@ -6,21 +6,18 @@ change is one against what it says then: another request, another claim, or kube
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Final
 
 import msgspec
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
-from dra_extender.allocator.explain.device_messages import taint_text
-from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
-from dra_extender.allocator.rules.eligibility import untolerated_taints
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.fewest_ends import irreducible
 from dra_extender.inspection.near_names import names_there
-from dra_extender.inspection.objects import unread
-from dra_extender.inspection.why.advice import advice, pool_gaps
+from dra_extender.inspection.why.advice import advice, device_advice, pool_gaps
 from dra_extender.inspection.why.cause import OF_DEVICES, SELECTED_DEVICES, rejections_by_closeness
 from dra_extender.inspection.why.changes import (
     ClaimChanges,
@@ -46,9 +43,8 @@ from dra_extender.inspection.why.report import (
 from dra_extender.inspection.why.request_edits import ReasonFacts, RequestEdits
 from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, subject_of
+from dra_extender.scheduling.claims.extended_need import subject_of
 from dra_extender.scheduling.evaluation.filter_result import FilterResult, RejectionGroup
-from dra_extender.simulator.apiserver.objects import StoredKind
 
 _GIVEN_UP: Final = OF_DEVICES | {Code.CLAIM_ON_OTHER_NODE}
 _COUNTED: Final = frozenset({Code.COMBINATION, Code.IN_USE, Code.CONSTRAINT})
@@ -110,7 +106,7 @@ class Reasons:
         """
         self._view = view
         self._pod = pod
-        self._result = result
+        self.result = result
         self._nearest = NearestDevices(view)
         self._trials = trials or Trials(view, pod)
         self._names_pod = names_pod
@@ -120,22 +116,22 @@ class Reasons:
         self._ends = HolderEnds(view, pod, self._nearest, self._trials)
         self._further = FurtherReasons(view, pod, self._nearest)
         self._notes: dict[str, None] = {}
-        self._known: list[ReasonFacts] = []
+        self.known: list[ReasonFacts] = []
         nodes = defaultdict[str, list[str]](list)
         for node, text in result.texts.items():
             nodes[text].append(node)
         for group in rejections_by_closeness(view, pod, result):
             for facts in self._facts(group, nodes.get(group.rejection.summary, [group.example])):
-                self._known.append(facts.with_further(self._further.sentences(facts, group.example)))
+                self.known.append(facts.with_further(self._further.sentences(facts, group.example)))
         if whole or not self._trials.applied_change.changes:
-            self._known += list(self._of_other_alternatives())
-            self._known += self._of_further_requests()
-            self._known += self._once_changed()
+            self.known += list(self._of_other_alternatives())
+            self.known += self._of_further_requests()
+            self.known += self._once_changed()
             self._name_unreached_pools()
 
     @property
     def _nodes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(node for facts in self._known for node in facts.nodes))
+        return tuple(dict.fromkeys(node for facts in self.known for node in facts.nodes))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -144,12 +140,12 @@ class Reasons:
 
     def corrections(self) -> Iterator[ProposedChange]:
         """Yield the changes of what is wrong by itself, such as a misspelt name."""
-        yield from filter(None, map(self._correction, self._known))
+        yield from filter(None, map(self.correction, self.known))
 
     def branches(self) -> tuple[Branch, ...]:
         """Return the reasons by claim and request, the closest nodes first."""
         reasons_by_request = dict[Place, list[ReasonFacts]]()
-        for facts in self._known:
+        for facts in self.known:
             reasons_by_request.setdefault(facts.place, []).append(facts)
         return tuple(
             Branch(
@@ -172,15 +168,17 @@ class Reasons:
     def steps(self) -> tuple[ProposedStep, ...]:
         """Return what would help, each text once, the smallest first; what is tried changes holds of the pod and of its gang."""
         steps: dict[str, ProposedStep] = {}
-        for reason in self._known:
-            sharing = sum(bool(facts.diagnoses) for facts in self._known) if self._trials.of_gang else 1
+        for reason in self.known:
+            sharing = sum(bool(facts.diagnoses) for facts in self.known) if self._trials.of_gang else 1
             with self._trials.shared(sharing):
                 for step in self._steps_against(reason):
                     steps.setdefault(step.change.text, step)
         return tuple(sorted(steps.values(), key=lambda step: step.order))
 
-    def first_that_helps(self) -> ProposedStep | None:
-        return next((step for step in self.steps() if step.helps), None)
+    def helping_steps(self) -> Sequence[ProposedStep]:
+        """Return the steps that help alone, otherwise the smallest set that helps."""
+        alone = [step for step in self.steps() if step.helps]
+        return alone or [*filter(None, [self.smallest_set()])]
 
     def smallest_set(self) -> ProposedStep | None:
         """Find a claim that the pod can do without, otherwise the smallest set of two or more changes that helps.
@@ -223,17 +221,12 @@ class Reasons:
             if step is not None:
                 helped = True
                 yield step
-        of_selector = facts.rejection.code in (Code.SELECTOR_INVALID, Code.SELECTOR_FAILED)
         untried = self._advised(facts)
-        correction = None if helped or (untried and not of_selector) else self._correction(facts)
-        untried = (
-            (correction and ProposedStep(correction))
-            or untried
-            or self._contradicted_class(facts)
-            or self._absent_driver(facts)
-            or self._unpublished_of_class(facts)
-            or self._claim_instead(facts)
-        )
+        of_selector = facts.rejection.code in (Code.SELECTOR_INVALID, Code.SELECTOR_FAILED)
+        if not helped and (untried is None or of_selector) and (correction := self.correction(facts)) is not None:
+            untried = ProposedStep(correction)
+        if untried is None and (text := device_advice(self._view, facts, self._edits, self._nearest)):
+            untried = advised(text)
         end = self._ends.against(facts, nodes)
         helped = helped or (end is not None and facts.rejection.code is Code.CLAIM_FULLY_RESERVED)
         if untried is not None and not (helped and facts.rejection.code in _CORRECTED):
@@ -256,50 +249,13 @@ class Reasons:
                 if change is not None:
                     yield change
 
-    def _correction(self, facts: ReasonFacts) -> ProposedChange | None:
+    def correction(self, facts: ReasonFacts) -> ProposedChange | None:
         """Return the change of what is wrong by itself, whatever devices are free; None if it is not clear what was meant."""
         return next(filter(None, self._edits.corrections(facts)), None)
 
-    def _contradicted_class(self, facts: ReasonFacts) -> ProposedStep | None:
-        """Advise a class for the devices that the request's selectors mean, if its class excludes them and no other has them."""
-        option = facts.option if facts.rejection.code is Code.NO_MATCH else None
-        meant = None if option is None else self._edits.meant_devices(option)
-        if option is None or meant is None or not meant.first or meant.classes:
-            return None
-        excluding = f"which the request's selectors mean: DeviceClass {option.device_class.name} excludes it"
-        return advised(f"create a DeviceClass with {meant.first}, {excluding}")
-
-    def _absent_driver(self, facts: ReasonFacts) -> ProposedStep | None:
-        """Advise a look at the driver that the request needs, if it publishes nothing in the whole cluster."""
-        option = facts.option if facts.rejection.code in (Code.NO_MATCH, Code.NO_DEVICES) else None
-        driver = None if option is None else UnmetSelectors(option.selectors, self._budget).driver
-        drivers = {published.driver for published in self._view.ledger.slices.by_name.values()}
-        if driver is None or driver in drivers or unread(self._view.origin, {StoredKind.SLICE}):
-            return None
-        return advised(f"check driver {driver}, which publishes no devices")
-
-    def _unpublished_of_class(self, facts: ReasonFacts) -> ProposedStep | None:
-        """Advise to correct a class that asks for what no device has: which devices it means is the administrator's to say."""
-        names = self._edits.unpublished_of_class(facts) if facts.rejection.code is Code.NO_MATCH else ""
-        if facts.option is None or not names:
-            return None
-        return advised(f"correct DeviceClass {facts.option.device_class.name}: no device has {names}")
-
-    def _claim_instead(self, facts: ReasonFacts) -> ProposedStep | None:
-        """Advise a claim in the place of an extended resource, with which a pod tolerates no taint of a device."""
-        nearest, option = facts.reason.nearest, facts.option
-        if facts.rejection.code is not Code.TAINTED or facts.rejection.claim != EXTENDED_LABEL or nearest is None:
-            return None
-        device = self._nearest.published_nearest(nearest)
-        if device is None or option is None:
-            return None
-        taints = ", ".join(map(taint_text, untolerated_taints(device.taints, option.tolerations)))
-        claim = f"DeviceClass {option.device_class.name} with a ResourceClaim that tolerates {taints}"
-        return advised(f"ask for {claim}: an extended resource tolerates no taint")
-
     def _without_a_claim(self) -> ProposedStep | None:
         """Try the pod without one of the claims that do not fit."""
-        names = dict.fromkeys(facts.rejection.claim for facts in self._known if facts.rejection.code in _GIVEN_UP)
+        names = dict.fromkeys(facts.rejection.claim for facts in self.known if facts.rejection.code in _GIVEN_UP)
         return self._trials.first_that_helps(map(self._claims.without_claim, names), self._nodes)
 
     def _beside_advice(self) -> ProposedStep | None:
@@ -309,8 +265,8 @@ class Reasons:
         """
         advised = {
             facts.place: step.change
-            for facts in self._known
-            if facts.rejection.claim and facts.rejection.code not in _GIVEN_UP and self._correction(facts) is None
+            for facts in self.known
+            if facts.rejection.claim and facts.rejection.code not in _GIVEN_UP and self.correction(facts) is None
             if (step := self._advised(facts)) is not None
         }
         if not advised:
@@ -320,7 +276,7 @@ class Reasons:
             # What helps beside devices.
             step = NodeSteps(self._view, self._pod, self._trials.applied_change).first_step_on(self._nodes)
         else:
-            step = self._found_after(change, self._nodes, lambda rest: rest.first_that_helps() or rest.smallest_set())
+            step = self._found_after(change, self._nodes, lambda rest: next(iter(rest.helping_steps()), None))
         return None if step is None else ProposedStep(together((*advised.values(), step.change)))
 
     def _change_and_further(self, further: int, end: float) -> ProposedStep | None:
@@ -328,10 +284,12 @@ class Reasons:
         best: ProposedStep | None = None
 
         def find(rest: Reasons) -> ProposedStep | None:
-            return rest._change_and_further(further - 1, end) if further > 1 else rest.first_that_helps()
+            if further > 1:
+                return rest._change_and_further(further - 1, end)
+            return next((step for step in rest.steps() if step.helps), None)
 
         for changes_against in (self._changes_against, self._ends.of_nearest):
-            for facts in self._known[:_MOST_REASONS_OF_A_SET]:
+            for facts in self.known[:_MOST_REASONS_OF_A_SET]:
                 for change in islice(changes_against(facts), _MOST_OF_A_REASON):
                     if self._trials.limit or self._view.monotonic > end:
                         return best
@@ -348,32 +306,30 @@ class Reasons:
         self, change: ProposedChange, nodes: Sequence[str], find: Callable[["Reasons"], ProposedStep | None]
     ) -> ProposedStep | None:
         """Return what helps in addition to a change: beside devices, or what `find` finds in the reasons that are left."""
-        with self._trials.within(change):
-            result = self._view.evaluate(self._pod, nodes)
-            if result.fits:
+        with self._after(change, nodes) as rest:
+            if rest.result.fits:
                 # Something beside devices keeps the pod from the nodes that have them.
-                return NodeSteps(self._view, self._pod, self._trials.applied_change).first_step_on(tuple(result.fits))
-            if change.ended and self._is_same_on(result):
-                # What ended was not in the way.
-                return None
-            pod = self._view.pod(self._pod.namespace, self._pod.name) or self._pod
-            return find(Reasons(self._view, pod, result, self._trials))
+                return NodeSteps(self._view, self._pod, self._trials.applied_change).first_step_on(
+                    tuple(rest.result.fits)
+                )
+            # Where the reasons are the same, what ended was not in the way.
+            return None if change.ended and self._is_same_on(rest.result) else find(rest)
 
     def _ended(self, step: ProposedStep) -> int:
         return len(staying_pods(self._view, step.change.ended))
 
     def _is_same_on(self, result: FilterResult) -> bool:
         """Return whether another evaluation has the same texts and details for its nodes as this one."""
-        return all(self._result.texts.get(node) == text for node, text in result.texts.items()) and all(
-            rejection.detail == self._result.reasons.get(text, ("", rejection))[1].detail
+        return all(self.result.texts.get(node) == text for node, text in result.texts.items()) and all(
+            rejection.detail == self.result.reasons.get(text, ("", rejection))[1].detail
             for text, (_, rejection) in result.reasons.items()
         )
 
     def _facts(self, group: RejectionGroup, nodes: Sequence[str]) -> Iterator[ReasonFacts]:
-        facts = ReasonFacts(group.rejection, self._plain(group, nodes), self._result.demand, nodes)
+        facts = ReasonFacts(group.rejection, self._plain(group, nodes), self.result.demand, nodes)
         if facts.demand is None or facts.option is None:
             yield facts
-        elif len(self._known) >= _MOST_EXPLAINED:
+        elif len(self.known) >= _MOST_EXPLAINED:
             self._notes[f"{_MOST_EXPLAINED} reasons have their nearest device, the others have none"] = None
             yield facts
         elif facts.rejection.code is Code.NO_MATCH:
@@ -403,39 +359,41 @@ class Reasons:
     def _name_unreached_pools(self) -> None:
         """Add the pools that no node can use to the first reason against each request."""
         places = set[Place]()
-        for index, facts in enumerate(self._known):
+        for index, facts in enumerate(self.known):
             if facts.option is not None and facts.place not in places:
                 places.add(facts.place)
-                self._known[index] = facts.with_further(unreached_pools(self._view, facts.option))
+                self.known[index] = facts.with_further(unreached_pools(self._view, facts.option))
 
     def _of_other_alternatives(self) -> Iterator[ReasonFacts]:
         """Yield the reasons against the alternatives of which the search did not speak, on the nodes where it did not."""
         alternatives = dict[Place, tuple[ProposedChange, list[str]]]()
-        for facts in self._known:
+        for facts in self.known:
             for name, change in self._claims.other_alternatives(facts.rejection.claim, facts.rejection.request):
                 alternatives.setdefault((facts.rejection.claim, name), (change, []))[1].extend(facts.nodes)
         for place, (change, nodes) in alternatives.items():
-            against_alternative = (facts for facts in self._after(change, nodes) if facts.place == place)
-            yield from islice(against_alternative, _MOST_OF_AN_ALTERNATIVE)
+            with self._after(change, nodes) as rest:
+                against_alternative = (facts for facts in rest.known if facts.place == place)
+                yield from islice(against_alternative, _MOST_OF_AN_ALTERNATIVE)
 
     def _of_further_requests(self) -> Sequence[ReasonFacts]:
         """Return the reasons against claims and requests of which the search did not speak: it ends with the first that fails."""
-        places, further, last = set[Place](), [], self._known
+        places, further, last = set[Place](), [], self.known
         for _ in range(_MOST_FURTHER_REQUESTS):
             places |= {facts.place for facts in last}
             change = self._claims.without(places) if last else None
             if change is None:
                 break
-            last = [facts for facts in self._after(change, self._nodes) if facts.place not in places]
+            with self._after(change, self._nodes) as rest:
+                last = [facts for facts in rest.known if facts.place not in places]
             further += last[:_MOST_OF_AN_ALTERNATIVE]
         return further
 
     def _once_changed(self) -> Iterator[ReasonFacts]:
         """Yield the reasons that stay, or appear, when what is wrong by itself is corrected, and other requests are changed."""
-        judged = {facts.place for facts in self._known if self._correction(facts) is None}
-        judged_reasons = {(facts.place, facts.rejection.code) for facts in self._known}
+        judged = {facts.place for facts in self.known if self.correction(facts) is None}
+        judged_reasons = {(facts.place, facts.rejection.code) for facts in self.known}
         first_states = dict[tuple[Place, Code], Sequence[str]]()
-        for facts, states in self._remaining_once_changed(self._nodes, ()):
+        for facts, states in self.remaining_once_changed(self._nodes, ()):
             reason = facts.place, facts.rejection.code
             is_known = facts.place in judged or reason in judged_reasons
             if not is_known and first_states.setdefault(reason, states) == states:
@@ -444,7 +402,7 @@ class Reasons:
                 # Without its demand, a reason is no ground for changes by themselves.
                 yield facts._replace(demand=None, after_correction=True, reason=changed)
 
-    def _remaining_once_changed(
+    def remaining_once_changed(
         self, nodes: Sequence[str], before: Sequence[str]
     ) -> Iterator[tuple[ReasonFacts, Sequence[str]]]:
         """Make changes one after the other, corrections first; yield the reasons that appear, and what is so by then.
@@ -455,10 +413,9 @@ class Reasons:
         if change is None or len(before) == _MOST_CHANGED:
             return
         states = (*before, change.state)
-        with self._trials.within(change):
-            reasons = Reasons(self._view, *self._evaluated_again(nodes), self._trials)
-            further = list(reasons._remaining_once_changed(nodes, states))
-            found = [(facts, reasons._correction(facts)) for facts in reasons._known]
+        with self._after(change, nodes) as rest:
+            further = list(rest.remaining_once_changed(nodes, states))
+            found = [(facts, rest.correction(facts)) for facts in rest.known]
         correctable = any(correction is not None for _, correction in found)
         # Where more can be corrected, the other reasons are told as they are afterwards.
         yield from ((facts, states) for facts, correction in found if correction is not None or not correctable)
@@ -466,33 +423,28 @@ class Reasons:
 
     def _first_clearing(self) -> ProposedChange | None:
         """Return the first change that harms nobody and after which a node rejects the pod for another of its requests."""
-        demand = self._result.demand
+        demand = self.result.demand
         if demand is None or len(list(requested_options(demand))) <= 1:
             return None
-        for facts in self._known[:_MOST_REASONS_OF_A_SET]:
+        for facts in self.known[:_MOST_REASONS_OF_A_SET]:
             for change in islice(self._changes_against(facts), _MOST_OF_A_REASON):
                 if not (change.harmful or change.drops):
-                    with self._trials.within(change):
-                        _, result = self._evaluated_again(facts.nodes[:_MOST_NODES_OF_A_SET])
-                    if result.fits:
-                        # Nothing else is in the way.
-                        break
-                    if any((found.claim, found.request) != facts.place for found in _rejections(result)):
-                        return change
+                    with self._after(change, facts.nodes[:_MOST_NODES_OF_A_SET]) as rest:
+                        if rest.result.fits:
+                            # Nothing else is in the way.
+                            break
+                        if any(found.place != facts.place for found in rest.known):
+                            return change
         return None
 
-    def _after(self, change: ProposedChange, nodes: Sequence[str]) -> Sequence[ReasonFacts]:
-        """Return the reasons against the pod alone, without its gang, after a change."""
+    @contextmanager
+    def _after(self, change: ProposedChange, nodes: Sequence[str]) -> Iterator["Reasons"]:
+        """Make a change inside the `with`, and yield the reasons against the pod alone, without its gang, as they are then."""
         with self._trials.within(change):
-            reasons = Reasons(self._view, *self._evaluated_again(nodes), self._trials)
-        return reasons._known
-
-    def _evaluated_again(self, nodes: Sequence[str]) -> tuple[Pod, FilterResult]:
-        """Return the pod as changes have left it, and the result for it alone, without its gang."""
-        pod = self._view.pod(self._pod.namespace, self._pod.name) or self._pod
-        result = self._view.extender.evaluate_without_gang(pod, nodes)
-        self._view.hold_again()
-        return pod, result
+            pod = self._view.pod(self._pod.namespace, self._pod.name) or self._pod
+            result = self._view.extender.evaluate_without_gang(pod, nodes)
+            self._view.hold_again()
+            yield Reasons(self._view, pod, result, self._trials)
 
     def _accounted(
         self, group: RejectionGroup, demand: Demand, option: SearchableRequest, nodes: Sequence[str]
@@ -566,10 +518,6 @@ class Reasons:
         pools = self._view.pools_of(group.example)
         named = () if pools is None else [pool for pool in pools.unusable if pool.detail == detail]
         return msgspec.structs.replace(_reason(rejection, nodes, text), pool=next(iter(pool_gaps(named)), None))
-
-
-def _rejections(result: FilterResult) -> Iterator[Rejection]:
-    return (group.rejection for group in result.why())
 
 
 def _typed(kind: str, text: str) -> str:

@@ -313,14 +313,10 @@ def _steps_once_admitted(
     branches = reasons.branches()
     hidden = [text for branch in branches for reason in branch.reasons for text in reason.further if _is_addition(text)]
     hidden += [reason.text for branch in branches for reason in branch.after_correction]
-    steps = reasons.steps()
-    helping = tuple(step for step in steps if step.helps)
+    helping = reasons.helping_steps()
     if helping:
         return helping, hidden
-    compound = reasons.smallest_set()
-    if compound is not None:
-        return (compound,), hidden
-    untried = (step.change for step in steps if not step.nodes)
+    untried = (step.change for step in reasons.steps() if not step.nodes)
     return (ProposedStep(together((trials.applied_change, *untried))),), hidden
 
 
