@@ -132,9 +132,8 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     if branches and not cause.awaited and not any(step.helps for step in steps):
         compound = reasons.smallest_set()
         if compound is not None:
-            # It says more than what helps with devices alone, or was not tried.
-            helping = (step for step in steps if step.verified != DEVICES_ONLY and not _is_said_by(compound, step))
-            steps = [compound, *helping]
+            # It says more than what helps with devices alone.
+            steps = [compound, *(step for step in steps if step.verified != DEVICES_ONLY)]
     report = msgspec.structs.replace(
         report,
         nodes=len(view.ledger.nodes),
@@ -145,23 +144,21 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     return _with_steps(view, pod, report, steps)
 
 
-def _is_said_by(compound: ProposedStep, step: ProposedStep) -> bool:
-    """Return whether steps that were tried together contain what another one advises, or do better."""
-    return step.change.text == CORRECT_SELECTOR or step.change.is_said_by(compound.change)
+def _is_needless(step: ProposedStep, other: ProposedStep) -> bool:
+    """Return whether another step makes a step needless: it contains all that an untried one advises, or helps with less.
 
-
-def _is_said_of_gang(other: ProposedStep, step: ProposedStep) -> bool:
-    """Return whether another step of a gang contains what a step advises, or is the same change in fewer words."""
+    Of two steps with the same effect, the one of more words is needless.
+    """
     longer = len(other.change.text) - len(step.change.text)
-    if step.nodes:
-        return bool(other.nodes) and longer < 0 and step.change.effect == other.change.effect
-    return _is_said_by(other, step) if other.nodes else longer > 0 and step.change.is_said_by(other.change)
-
-
-def _needs_less(step: ProposedStep, other: ProposedStep) -> bool:
-    """Return whether a step that was tried is only a part of another one that helps no better."""
-    same = step.change.text == other.change.text
-    return not same and step.helps >= other.helps and bool(step.nodes) and step.change.is_said_by(other.change)
+    if not step.nodes:
+        in_other = step.change.is_said_by(other.change) and (bool(other.nodes) or longer > 0)
+        return in_other or (bool(other.nodes) and step.change.text == CORRECT_SELECTOR)
+    if not other.nodes or step.change.text == other.change.text:
+        return False
+    helps_with_less = other.helps >= step.helps and other.change.is_said_by(step.change)
+    # Where only nodes were judged, no object tells the effect.
+    is_same = bool(step.change.changes) and other.change.effect == step.change.effect
+    return helps_with_less or (longer < 0 and is_same)
 
 
 def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
@@ -381,19 +378,13 @@ def _preemption_policy(view: ClusterView, pod: Pod) -> str:
 def _with_steps(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[ProposedStep]) -> WhyReport:
     """Return the report with these steps, and with what is known of the pods that they end.
 
-    Steps that harm nobody come first, those that a PodDisruptionBudget forbids last.  For a gang, what steps that were tried
-    together contain is not said again.
+    Steps that harm nobody come first, those that a PodDisruptionBudget forbids last.
     """
-    if report.gang is not None:
-        steps = [step for step in steps if not any(_is_said_of_gang(other, step) for other in steps)]
     steps = sorted(
-        steps,
+        (step for step in steps if not any(_is_needless(step, other) for other in steps)),
         key=lambda step: (step.change.harmful, any(ended.budget for ended in _ended_pods(view, pod, step))),
     )
-    unique = {step.change.text: step for step in reversed(steps)}
-    steps = [
-        step for step in reversed(unique.values()) if not any(_needs_less(other, step) for other in unique.values())
-    ]
+    steps = list({step.change.text: step for step in reversed(steps)}.values())[::-1]
     if report.scheduler_absent:
         steps = _with_scheduler(view, pod, report, steps)
     next_steps = (
