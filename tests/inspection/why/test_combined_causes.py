@@ -788,6 +788,22 @@ def requests_whose_other_devices_are_those_of_a_third(made: MadeCluster) -> None
 
 
 @case(
+    "request a of pod train-1 (1 x gpu) 1 node no device matches",
+    "request b of pod train-1 1 node once train-1 asks for index == 1 in request a: matching devices are in use",
+    "held by ml/train (planned) also gpu-1 taken for request a",
+)
+def member_whose_request_takes_the_device_of_its_other_request_once_it_is_changed(made: MadeCluster) -> None:
+    made.gpus("n1", *(device(f"gpu-{index}", attributes={"index": index}) for index in range(2)))
+    gang(made)
+    for claim, index in zip(made.objects["resourceclaims"], (0, 7), strict=True):
+        exactly = claim["spec"]["devices"]["requests"][0]["exactly"]
+        exactly["selectors"] = [{"cel": {"expression": f"{ATTRIBUTES}.index == {index}"}}]
+    requests = made.objects["resourceclaims"][-1]["spec"]["devices"]["requests"]
+    requests[0]["name"] = "a"
+    requests.append({"name": "b", "exactly": {**requests[0]["exactly"], "selectors": []}})
+
+
+@case(
     "claim b, request r 1 node once it asks for index == 1 in request r of claim a: no combination of devices fits",
     "next do without claim a ok on n1",
 )

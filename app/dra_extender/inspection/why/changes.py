@@ -70,10 +70,11 @@ class ProposedChange(NamedTuple):
     @property
     def state(self) -> str:
         """What is so afterwards, such as `it asks for 1 device`."""
-        verb, _, rest = self.text.partition(" ")
+        name, _, text = self.text.partition(": ") if self.named else ("it", "", self.text)
+        verb, _, rest = text.partition(" ")
         if verb == "have":
             return self.once or rest.replace(" ask for ", " asks for ", 1)
-        return self.once or f"it {_STATES.get(verb, verb)} {rest}"
+        return self.once or f"{name} {_STATES.get(verb, verb)} {rest}"
 
     def makes_needless(self, earlier: Self) -> bool:
         """Return whether an earlier change makes no difference beside this one."""

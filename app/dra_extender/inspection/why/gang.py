@@ -93,7 +93,7 @@ def account_of_gang(
             blocker = diagnosis.waiting[0]
             alone = view.extender.evaluate_without_gang(blocker, nodes)
             node_reasons = judge_nodes(view, blocker, tuple(alone.fits)).reasons
-            reasons = Reasons(view, blocker, alone, Trials(view, pod), names_pod=blocker.uid != pod.uid)
+            reasons = Reasons(view, blocker, alone, Trials(view, pod))
         else:
             reasons = Reasons(view, pod, FilterResult() if diagnosis.placed else result)
     with on_their_nodes(view, diagnosis) as refused:
@@ -176,7 +176,7 @@ def _readying(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis") -> Iterat
         refused = list(diagnosis.waiting[:1])
         for blocker in refused:
             alone = view.extender.evaluate_without_gang(blocker, tuple(view.ledger.nodes))
-            yield from Reasons(view, blocker, alone, names_pod=blocker.uid != pod.uid).corrections()
+            yield from Reasons(view, blocker, alone, Trials(view, pod)).corrections()
     if refused:
         yield from _opening(view, pod, refused)
         return
@@ -230,9 +230,7 @@ def _steps_after(
                 return ()
             blocker = None if diagnosis.cannot_start else next(iter(diagnosis.waiting), None)
             result = FilterResult() if blocker is None else view.extender.evaluate_without_gang(blocker, nodes)
-            reasons = Reasons(
-                view, blocker or pod, result, trials, names_pod=blocker is not None and blocker.uid != pod.uid
-            )
+            reasons = Reasons(view, blocker or pod, result, trials)
         steps = reasons.helping_steps()
         if steps or not most:
             return steps
@@ -389,7 +387,7 @@ def _hidden_reasons(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", nod
     for member in islice(sorted(hiding, key=lambda member: member.uid != pod.uid), _MOST_HELPED):
         alone = view.extender.evaluate_without_gang(member, nodes)
         if not alone.fits:
-            return Reasons(view, member, alone, Trials(view, pod), names_pod=member.uid != pod.uid)
+            return Reasons(view, member, alone, Trials(view, pod))
     return None
 
 

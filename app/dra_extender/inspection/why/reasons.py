@@ -96,21 +96,19 @@ class Reasons:
         result: FilterResult,
         trials: Trials | None = None,
         *,
-        names_pod: bool = False,
         whole: bool = False,
     ) -> None:
         """Find the reasons in a result, and evaluate the pod again for alternatives and requests of which it does not speak.
 
-        `trials`: those of changes that have been made already; of such a pod only the result counts.  `names_pod`: texts say
-        whose claims they are about, because it is not the pod that was asked about.
+        `trials`: those of changes that have been made already; of such a pod only the result counts.  If they are for another pod,
+        which was asked about, texts say whose claims they are about.
         """
         self._view = view
         self._pod = pod
         self.result = result
         self._nearest = NearestDevices(view)
         self._trials = trials or Trials(view, pod)
-        self._names_pod = names_pod
-        self._claims = ClaimChanges(view, pod, names_pod=names_pod)
+        self._claims = ClaimChanges(view, pod, names_pod=self._trials.pod.uid != pod.uid)
         self._budget = view.budget()
         self._edits = RequestEdits(view, pod, self._claims, self._nearest)
         self._ends = HolderEnds(view, pod, self._nearest, self._trials)
@@ -161,7 +159,7 @@ class Reasons:
 
     def _subject(self, claim: str, request: str) -> str:
         subject = subject_of(self._pod, claim, request)
-        if not self._names_pod or not claim:
+        if not self._claims.name or not claim:
             return subject
         return f"{subject or ', request '.join(filter(None, (f'claim {claim}', request)))} of pod {self._pod.name}"
 

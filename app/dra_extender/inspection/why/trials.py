@@ -33,7 +33,7 @@ class Trials:
 
     def __init__(self, view: ClusterView, pod: Pod) -> None:
         self._view = view
-        self._pod = pod
+        self.pod = pod
         self.of_gang = gang_of(pod, view.ledger) is not None
         self._most = MOST_OF_GANGS if self.of_gang else MOST_TRIALS
         self._left = self._most
@@ -87,15 +87,15 @@ class Trials:
                 return None
             self._left -= 1
             with self._view.changed(change.changes):
-                self._known[key] = self._gang_fits(combined) if self.of_gang else self._fits(combined, nodes)
+                if self.of_gang:
+                    self._known[key] = self._gang_fits(combined)
+                else:
+                    fitting = sorted(self._view.evaluate(self.pod, self._open(nodes)).fits)
+                    fit = self._view.pod_fit(self.pod, combined.ended)
+                    usable = [] if fit is None else [name for name in fitting if not fit.refusals(name)]
+                    self._known[key] = _step(combined, usable or fitting, usable=bool(usable)) if fitting else None
         known = self._known[key]
         return None if known is None else known._replace(change=combined)
-
-    def _fits(self, change: ProposedChange, nodes: Sequence[str]) -> ProposedStep | None:
-        fitting = sorted(self._view.evaluate(self._pod, self._open(nodes)).fits)
-        fit = self._view.pod_fit(self._pod, change.ended)
-        usable = [] if fit is None else [name for name in fitting if not fit.refusals(name)]
-        return _step(change, usable or fitting, usable=bool(usable)) if fitting else None
 
     @contextmanager
     def within(self, change: ProposedChange) -> Iterator[None]:
@@ -114,12 +114,12 @@ class Trials:
     def _gang_fits(self, change: ProposedChange) -> ProposedStep | None:
         """Return whether the pod and enough other members of its gang get devices at once and fit on their nodes together."""
         nodes = self._open(self._view.ledger.nodes)
-        with planned_gang(self._view, self._pod, nodes, change.ended, partly=False) as diagnosis:
+        with planned_gang(self._view, self.pod, nodes, change.ended, partly=False) as diagnosis:
             if diagnosis is None:
                 return None
         placed, unplaced = diagnosis.placed, {pod.uid for pod in diagnosis.waiting}
         unplaced.update(pod.uid for pod, _ in diagnosis.unready)
-        if not placed or len(placed) < diagnosis.needed or self._pod.uid in unplaced:
+        if not placed or len(placed) < diagnosis.needed or self.pod.uid in unplaced:
             return None
         with on_their_nodes(self._view, diagnosis, change.ended) as refused:
             usable = self._view.node_fit is not None and refused is None
@@ -127,7 +127,7 @@ class Trials:
 
     def _open(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """Return the nodes that are not closed to the pod: not ready, cordoned, tainted, or being deleted."""
-        fit = self._view.pod_fit(self._pod)
+        fit = self._view.pod_fit(self.pod)
         return tuple(name for name in nodes if fit is None or not fit.is_closed(name))
 
 

@@ -83,6 +83,11 @@ _OF_NAMES: Final = frozenset({Code.CLASS_MISSING, Code.CLAIM_MISSING, Code.CLAIM
 _KUBELET: Final = "kubelet"
 _PENDING: Final = Readiness.PENDING.value
 _POD: Final = msgspec.json.Decoder(WholePod)
+_NOT_FOR_DEVICES: Final = "kube-scheduler preempts no pod for devices"
+_PREEMPTION: Final = {
+    "Never": "kube-scheduler does not preempt it: the pod's preemptionPolicy is Never",
+    "PreemptLowerPriority": "kube-scheduler may preempt it by itself",
+}
 
 
 class UnknownObjectError(LookupError):
@@ -100,14 +105,10 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     cause = cause_of(view, pod, view.facts(namespace, name))
     report = _as_reported(view, pod, cause)
     steps = [*_steps_of_bound(view, pod, report)]
-    # What helps a gang is tried with all its members.
-    node_steps = () if Trials(view, pod).of_gang else NodeSteps(view, pod).steps_for(cause)
-    if any(step.change.only_ends for step in node_steps):
-        # What is done besides ends is no preemption.
-        sentence = _PREEMPTION.get(_preemption_policy(view, pod), "")
-        node_steps = tuple(step._replace(preemption=sentence) if step.change.only_ends else step for step in node_steps)
+    node_steps = _steps_on_nodes(view, pod, cause)
     if cause.cause not in _CAUSES_AT_END:
-        report, further_steps = _once_admitted(view, pod, report)
+        note, further_steps = _once_admitted(view, pod)
+        report = msgspec.structs.replace(report, notes=(*report.notes, note)) if note else report
         steps += further_steps
     if cause.result is None:
         return _with_steps(view, pod, report, (*steps, *node_steps))
@@ -142,68 +143,6 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
         notes=(*report.notes, *reasons.notes),
     )
     return _with_steps(view, pod, report, steps)
-
-
-def _is_needless(step: ProposedStep, other: ProposedStep) -> bool:
-    """Return whether another step makes a step needless: it contains all that an untried one advises, or helps with less.
-
-    Of two steps with the same effect, the one of more words is needless.
-    """
-    longer = len(other.change.text) - len(step.change.text)
-    if not step.nodes:
-        in_other = step.change.is_said_by(other.change) and (bool(other.nodes) or longer > 0)
-        return in_other or (bool(other.nodes) and step.change.text == CORRECT_SELECTOR)
-    if not other.nodes or step.change.text == other.change.text:
-        return False
-    helps_with_less = other.helps >= step.helps and other.change.is_said_by(step.change)
-    # Where only nodes were judged, no object tells the effect.
-    is_same = bool(step.change.changes) and other.change.effect == step.change.effect
-    return helps_with_less or (longer < 0 and is_same)
-
-
-def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
-    """Return the pod of this name.
-
-    Raises:
-        UnknownObjectError: there is no such pod.
-        UnreadKindsError: pods could not be read.
-    """
-    require(view.origin, {"pods"}, namespace)
-    pod = view.pod(namespace, name)
-    if pod is None:
-        hint = name_hint((namespace, name), ((pod.namespace, pod.name) for pod in view.ledger.pods.all()))
-        raise UnknownObjectError(f"pod {namespace}/{name} does not exist in {view.origin.source}{hint}")
-    return pod
-
-
-def pod_of_claim(view: ClusterView, namespace: str, name: str) -> tuple[str, str]:
-    """Return namespace and name of the pod that explains why the claim is not allocated: one that waits, the oldest of several.
-
-    If none waits, return a pod that uses the claim.
-
-    Raises:
-        UnknownObjectError: there is no such claim, or no pod uses it.
-        UnreadKindsError: pods or claims could not be read.
-    """
-    require(view.origin, {"pods", "resourceclaims"}, namespace)
-    if view.claim(namespace, name) is None:
-        hint = name_hint((namespace, name), (record.claim.metadata.key for record in view.ledger.claims.records()))
-        raise UnknownObjectError(f"claim {namespace}/{name} does not exist in {view.origin.source}{hint}")
-    users = [
-        pod
-        for pod in view.ledger.pods.all()
-        if pod.namespace == namespace
-        and any(isinstance(used, UsedClaim) and used.name == name for used in used_claims(pod))
-    ]
-    if not users:
-        raise UnknownObjectError(f"no pod uses claim {namespace}/{name}; a claim is allocated for a pod")
-
-    def rank(pod: Pod) -> tuple[bool, bool, float, str]:
-        created = view.facts(pod.namespace, pod.name).created
-        return pod.finished, bool(pod.node_name), inf if created is None else created, pod.name
-
-    pod_to_explain = min(users, key=rank)
-    return pod_to_explain.namespace, pod_to_explain.name
 
 
 def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
@@ -259,10 +198,24 @@ def _steps_of_bound(view: ClusterView, pod: Pod, report: WhyReport) -> Iterator[
             yield advised(f"look at the Events of its kubelet: kubectl describe pod {pod.name} -n {pod.namespace}")
 
 
-def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> tuple[WhyReport, Sequence[ProposedStep]]:
-    """Return the report, and what helps once the pod has no scheduling gates and asks for no extended resources of nobody.
+def _steps_on_nodes(view: ClusterView, pod: Pod, cause: PodCause) -> Sequence[ProposedStep]:
+    """Return what lets the pod use a node, and what kube-scheduler's preemption does about it."""
+    # What helps a gang is tried with all its members.
+    steps = () if gang_of(pod, view.ledger) is not None else NodeSteps(view, pod).steps_for(cause)
+    # What is done besides ends is no preemption.
+    if not any(step.change.only_ends for step in steps):
+        return steps
+    policy = None
+    with suppress(ModelError):
+        policy = decode("Pod", _POD, view.encoded("pods", pod.name, pod.namespace) or b"").spec.preemption_policy
+    sentence = _PREEMPTION.get(policy or "", "")
+    return [step._replace(preemption=sentence) if step.change.only_ends else step for step in steps]
 
-    A step lands the pod if nothing else is in its way; otherwise a note says what stays in the way.
+
+def _once_admitted(view: ClusterView, pod: Pod) -> tuple[str, Sequence[ProposedStep]]:
+    """Return what stays in the way, as a note, and what helps once the pod has no gates and asks for no resources of nobody.
+
+    A step lands the pod if nothing else is in its way; then there is no note.
     """
     trials = Trials(view, pod)
     missing = missing_names(view, pod) if pod.gates else []
@@ -278,15 +231,15 @@ def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> tuple[WhyR
             if change is not None:
                 stack.enter_context(trials.within(change))
         if not trials.applied_change.changes:
-            return _with_note(report, once, missing), ()
+            return f"{once}: {', '.join(missing)}" if missing else "", ()
         step = trials.try_change(NO_CHANGE, tuple(view.ledger.nodes))
         if step is not None and step.helps:
-            return report, (step,)
+            return "", (step,)
         changed = view.pod(pod.namespace, pod.name) or pod
         cause = cause_of(view, changed, msgspec.structs.replace(view.facts(pod.namespace, pod.name), gates=()))
         if pod.gates and not missing and cause.result is not None and Code.CLAIM_NOT_CREATED in cause.result.codes:
             # What a claim that is made later will find is not known.
-            return report, ()
+            return "", ()
         steps, hidden = _steps_once_admitted(view, changed, cause, trials)
         steps = steps or (ProposedStep(trials.applied_change),)
     further = [reason.text for reason in cause.node_reasons]
@@ -294,7 +247,7 @@ def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> tuple[WhyR
         rejections = [group.rejection for group in cause.result.why()]
         unnamed = [rejection.text for rejection in rejections if not missing or rejection.code not in _OF_NAMES]
         further = [*missing, *unnamed, *hidden]
-    return _with_note(report, once, [cause.summary, *further[:EXAMPLES]]), steps
+    return f"{once}: {', '.join([cause.summary, *further[:EXAMPLES]])}", steps
 
 
 def _steps_once_admitted(
@@ -308,24 +261,15 @@ def _steps_once_admitted(
         return node_steps.steps_on(tuple(cause.result.fits)), ()
     reasons = Reasons(view, pod, cause.result, trials, whole=True)
     branches = reasons.branches()
-    hidden = [text for branch in branches for reason in branch.reasons for text in reason.further if _is_addition(text)]
+    hidden = [
+        text for branch in branches for reason in branch.reasons for text in reason.further if text.startswith("also ")
+    ]
     hidden += [reason.text for branch in branches for reason in branch.after_correction]
     helping = reasons.helping_steps()
     if helping:
         return helping, hidden
     untried = (step.change for step in reasons.steps() if not step.nodes)
     return (ProposedStep(together((trials.applied_change, *untried))),), hidden
-
-
-def _is_addition(text: str) -> bool:
-    """Return whether a sentence says what stands in the way besides."""
-    return text.startswith("also ")
-
-
-def _with_note(report: WhyReport, once: str, texts: Sequence[str]) -> WhyReport:
-    """Return the report with a note about what stays in the way once something else is done; as it is if nothing does."""
-    notes = (*report.notes, f"{once}: {', '.join(texts)}") if texts else report.notes
-    return msgspec.structs.replace(report, notes=notes)
 
 
 def _with_gang(
@@ -360,21 +304,6 @@ def _unscheduled_members(view: ClusterView, pod: Pod) -> Iterator[str]:
             yield f"{member.name}: {absent}"
 
 
-_NOT_FOR_DEVICES: Final = "kube-scheduler preempts no pod for devices"
-_PREEMPTION: Final = {
-    "Never": "kube-scheduler does not preempt it: the pod's preemptionPolicy is Never",
-    "PreemptLowerPriority": "kube-scheduler may preempt it by itself",
-}
-
-
-def _preemption_policy(view: ClusterView, pod: Pod) -> str:
-    """Return the pod's preemption policy, which an API server fills in; empty if it is not known."""
-    with suppress(ModelError):
-        data = view.encoded("pods", pod.name, pod.namespace) or b""
-        return decode("Pod", _POD, data).spec.preemption_policy or ""
-    return ""
-
-
 def _with_steps(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[ProposedStep]) -> WhyReport:
     """Return the report with these steps, and with what is known of the pods that they end.
 
@@ -399,6 +328,23 @@ def _with_steps(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[
         for step in _helpful(report, steps)
     )
     return msgspec.structs.replace(report, next=tuple(next_steps))
+
+
+def _is_needless(step: ProposedStep, other: ProposedStep) -> bool:
+    """Return whether another step makes a step needless: it contains all that an untried one advises, or helps with less.
+
+    Of two steps with the same effect, the one of more words is needless.
+    """
+    longer = len(other.change.text) - len(step.change.text)
+    if not step.nodes:
+        in_other = step.change.is_said_by(other.change) and (bool(other.nodes) or longer > 0)
+        return in_other or (bool(other.nodes) and step.change.text == CORRECT_SELECTOR)
+    if not other.nodes or step.change.text == other.change.text:
+        return False
+    helps_with_less = other.helps >= step.helps and other.change.is_said_by(step.change)
+    # Where only nodes were judged, no object tells the effect.
+    is_same = bool(step.change.changes) and other.change.effect == step.change.effect
+    return helps_with_less or (longer < 0 and is_same)
 
 
 def _ended_pods(view: ClusterView, pod: Pod, step: ProposedStep) -> tuple[EndedPod, ...]:
@@ -459,3 +405,48 @@ def _helpful(report: WhyReport, steps: Sequence[ProposedStep]) -> Iterator[Propo
         if not (lacks_volume and step.nodes):
             marked = step._replace(verified=DEVICES_ONLY, untried=unjudged)
             yield marked if unjudged and step.helps else step
+
+
+def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
+    """Return the pod of this name.
+
+    Raises:
+        UnknownObjectError: there is no such pod.
+        UnreadKindsError: pods could not be read.
+    """
+    require(view.origin, {"pods"}, namespace)
+    pod = view.pod(namespace, name)
+    if pod is None:
+        hint = name_hint((namespace, name), ((pod.namespace, pod.name) for pod in view.ledger.pods.all()))
+        raise UnknownObjectError(f"pod {namespace}/{name} does not exist in {view.origin.source}{hint}")
+    return pod
+
+
+def pod_of_claim(view: ClusterView, namespace: str, name: str) -> tuple[str, str]:
+    """Return namespace and name of the pod that explains why the claim is not allocated: one that waits, the oldest of several.
+
+    If none waits, return a pod that uses the claim.
+
+    Raises:
+        UnknownObjectError: there is no such claim, or no pod uses it.
+        UnreadKindsError: pods or claims could not be read.
+    """
+    require(view.origin, {"pods", "resourceclaims"}, namespace)
+    if view.claim(namespace, name) is None:
+        hint = name_hint((namespace, name), (record.claim.metadata.key for record in view.ledger.claims.records()))
+        raise UnknownObjectError(f"claim {namespace}/{name} does not exist in {view.origin.source}{hint}")
+    users = [
+        pod
+        for pod in view.ledger.pods.all()
+        if pod.namespace == namespace
+        and any(isinstance(used, UsedClaim) and used.name == name for used in used_claims(pod))
+    ]
+    if not users:
+        raise UnknownObjectError(f"no pod uses claim {namespace}/{name}; a claim is allocated for a pod")
+
+    def rank(pod: Pod) -> tuple[bool, bool, float, str]:
+        created = view.facts(pod.namespace, pod.name).created
+        return pod.finished, bool(pod.node_name), inf if created is None else created, pod.name
+
+    pod_to_explain = min(users, key=rank)
+    return pod_to_explain.namespace, pod_to_explain.name
