@@ -20,9 +20,7 @@ from dra_extender.inspection.objects import (
     BUDGETS,
     EVENTS,
     KINDS,
-    AssumedGate,
     ClusterObjects,
-    GateState,
     Origin,
     unread,
 )
@@ -472,12 +470,7 @@ def needs_key(needs: PodNeeds) -> bytes:
 def served_fields(origin: Origin) -> Served:
     """Return which fields the API server keeps that the objects come from; where that is not known, all of them."""
     return Served(
-        extended=AssumedGate(gate=Gate.EXTENDED_RESOURCES.gate_name, state=GateState.OFF) not in origin.gates,
+        extended=origin.may_be_on(Gate.EXTENDED_RESOURCES),
         frozen_groups=True,
         devices_beside_counters=origin.release.startswith(_BESIDE_COUNTERS),
     )
-
-
-def has_device_taints(origin: Origin) -> bool:
-    """Return whether taints of devices have an effect there; also where that is not known."""
-    return AssumedGate(gate=Gate.DEVICE_TAINTS.gate_name, state=GateState.OFF) not in origin.gates

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Union
 from dra_extender.allocator.demand.alignment import DOMAIN
 from dra_extender.model.allocation import OpaqueConfiguration
 from dra_extender.model.api_json import Value
-from dra_extender.model.fields import ListOf, Mark, Record, fields_of
+from dra_extender.model.fields import Gate, ListOf, Mark, Record, fields_of
 from dra_extender.model.metadata import Moment
 from dra_extender.model.objects import LABELLED, WATCHED
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
@@ -74,6 +74,10 @@ class Origin(Value, frozen=True, rename=None):
     missing: tuple[MissingKind, ...] = ()
     gates: tuple[AssumedGate, ...] = ()
     holds: str = ""
+
+    def may_be_on(self, gate: Gate) -> bool:
+        """Return whether a feature gate is on there, also where that is not known."""
+        return AssumedGate(gate=gate.gate_name, state=GateState.OFF) not in self.gates
 
     @property
     def partial(self) -> bool:

@@ -13,7 +13,7 @@ from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.inspection.near_names import names_there, nearest_name_text
 from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.lint.codes import ManifestCode
-from dra_extender.lint.read import LintFile, PlacedFinding, as_v1, list_at, placed, value_at
+from dra_extender.lint.read import LintFile, PlacedFinding, as_v1, list_at, object_label, placed, value_at
 from dra_extender.manifests.api_defaults import bodies, fill_in
 from dra_extender.manifests.documents import FieldPath, YamlDocument
 from dra_extender.manifests.problems import path_text
@@ -72,7 +72,7 @@ class _Written(NamedTuple):
 
     @property
     def label(self) -> str:
-        return f"{self.kind} {self.item['metadata'].get('name', '')}".strip()
+        return object_label(self.item)
 
     def finding(self, field: FieldPath, code: ManifestCode, message: str, advice: str = "") -> PlacedFinding:
         where = self.document.position_of(field)

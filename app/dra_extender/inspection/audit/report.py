@@ -9,10 +9,11 @@ import msgspec
 from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_steps, sort_findings
 from dra_extender.inspection.audit.findings import AuditFinding, Check
 from dra_extender.inspection.audit.requests import UnjudgedCheck, UnjudgedClaims
-from dra_extender.inspection.cluster_view import ClusterView, has_device_taints
+from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import HeldDevices, held_devices
 from dra_extender.inspection.objects import KINDS, Origin, require_any, unknown_text, unread
 from dra_extender.model.api_json import Value
+from dra_extender.model.fields import Gate
 
 FORMAT: Final = "dra-extender.io/audit/v1"
 
@@ -55,7 +56,7 @@ def audit_report(view: ClusterView, policy_messages: Iterable[str] = (), namespa
         lambda: view.now,
         view.options.binding_timeout_seconds,
         policy_messages=lambda: messages,
-        device_taints=has_device_taints(view.origin),
+        device_taints=view.origin.may_be_on(Gate.DEVICE_TAINTS),
     )
     unjudged = UnjudgedClaims()
     unread_kinds = unread(view.origin, KINDS)

@@ -10,7 +10,6 @@ import msgspec
 from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.inspection.audit.cluster_audit import evicting_taints
 from dra_extender.inspection.audit.published import PublishedDevices
-from dra_extender.inspection.cluster_view import has_device_taints
 from dra_extender.inspection.objects import KINDS, AssumedGate, ClusterObjects, GateState, require
 from dra_extender.inspection.what_if.applied_changes import AppliedChanges
 from dra_extender.inspection.what_if.changes import Changes, PodKey
@@ -22,6 +21,7 @@ from dra_extender.inspection.what_if.waiting_gangs import explain_gangs
 from dra_extender.inspection.why.report import DEVICES_ONLY
 from dra_extender.model.api_json import number_of
 from dra_extender.model.device import device_id_of
+from dra_extender.model.fields import Gate
 from dra_extender.scheduling.claims.lookup import gang_of
 
 _MOST_EVICTIONS: Final = 10
@@ -127,7 +127,7 @@ async def _place_waiting(
 def _evictions(trial: Trial) -> Iterator[str]:
     """Yield a sentence for each pod that kube-controller-manager evicts because of the taint of a device; here the pod stays."""
     ledger = trial.view.ledger
-    if not has_device_taints(trial.view.origin):
+    if not trial.view.origin.may_be_on(Gate.DEVICE_TAINTS):
         return
     devices = PublishedDevices(ledger)
     for pod in ledger.pods.all():

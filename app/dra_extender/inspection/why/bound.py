@@ -10,7 +10,7 @@ from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.inspection.audit.claims import UsedClaim, admission_failures, used_claims
 from dra_extender.inspection.audit.cluster_audit import evicting_taints
 from dra_extender.inspection.audit.published import PublishedDevices
-from dra_extender.inspection.cluster_view import ClusterView, ObjectChange, has_device_taints
+from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.objects import DEVICES, unread
 from dra_extender.inspection.why.report import DeviceCondition, NodeScore, PodDevice, PreferredAttribute
 from dra_extender.ledger.pod_groups import GroupReservation
@@ -18,6 +18,7 @@ from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.allocation_snapshot import allocated_at, results_of
 from dra_extender.model.api_json import decode_shallow
 from dra_extender.model.device import DeviceId, DeviceTaint, device_id_of
+from dra_extender.model.fields import Gate
 from dra_extender.model.metadata import moment, seconds_of
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
@@ -128,7 +129,7 @@ def lost_ground(view: ClusterView, pod: Pod) -> Iterator[str]:
         absence = devices.absence(device_id_of(allocated.device))
         if absence:
             yield f"{allocated.subject}: device {allocated.device}: {absence}"
-    if has_device_taints(view.origin):
+    if view.origin.may_be_on(Gate.DEVICE_TAINTS):
         taints = evicting_taints(pod, view.ledger, devices)
         yield from (f"kube-controller-manager evicts it: {taint}" for taint in taints)
 
@@ -136,7 +137,7 @@ def lost_ground(view: ClusterView, pod: Pod) -> Iterator[str]:
 def later_evictions(view: ClusterView, result: FilterResult, nodes: Iterable[str]) -> Iterator[str]:
     """Yield that the pod is evicted from these nodes, because it tolerates a taint of its device there for some time only."""
     devices = PublishedDevices(view.ledger)
-    for node in nodes if has_device_taints(view.origin) else ():
+    for node in nodes if view.origin.may_be_on(Gate.DEVICE_TAINTS) else ():
         fit = result.fits.get(node)
         placement = None if fit is None else fit.placement
         for claim in () if placement is None else placement.claims:
