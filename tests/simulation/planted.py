@@ -164,7 +164,7 @@ PLANTED: Final[dict[str, Plant]] = {
     "a hold is taken whatever has been allocated since": _all(
         _instead(BindDecision, "_held_placements", _held_whatever_has_changed), _UNCOMPARED
     ),
-    "conflicts with another scheduler are not looked for": _instead(ConflictYield, "_conflict", _nothing),
+    "conflicts with another scheduler are not looked for": _instead(ConflictYield, "_overlap", _nothing),
     "a member does not wait for its gang": _instead(Permit, "wait", _permitted),
     "allocations that are being written do not count": _instead(ClaimIndex, "_recount", _uncounted_while_pending),
     "an unknown outcome counts as not stored": _instead(BusyClaims, "resolve", BusyClaims.end),

@@ -16,15 +16,21 @@ _EMPTY: Final[PoolUsage] = {}
 class UsageTable:
     """Holdings by pool and device, kept incrementally.  It is itself a `Usage` for a search."""
 
-    __slots__ = ("_nodes", "_pools", "_with_rules")
+    __slots__ = ("_changes", "_nodes", "_pools", "_versions", "_with_rules")
 
     def __init__(self) -> None:
         self._nodes: Counter[str] = Counter()
         self._with_rules: Counter[PoolId] = Counter()
         self._pools: dict[PoolId, dict[str, tuple[DeviceHolding, ...]]] = {}
+        self._changes = 0
+        self._versions: dict[PoolId, int] = {}
 
     def pool(self, pool_id: PoolId) -> PoolUsage:
         return self._pools.get(pool_id, _EMPTY)
+
+    def version(self, pool_id: PoolId) -> int:
+        """Return a number that stays the same as long as the usage of this pool does."""
+        return self._versions.get(pool_id, 0)
 
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
         return pool_id in self._with_rules
@@ -49,6 +55,8 @@ class UsageTable:
                 self._with_rules[pool_id] += 1
             if holding.node is not None:
                 self._nodes[holding.node] += 1
+            self._changes += 1
+            self._versions[pool_id] = self._changes
             devices = self._pools.setdefault(pool_id, {})
             devices[holding.device] = (*devices.get(holding.device, ()), holding)
 
@@ -56,6 +64,8 @@ class UsageTable:
         """Stop counting these holdings; each must have been added."""
         for holding in holdings:
             pool_id = holding.pool_id
+            self._changes += 1
+            self._versions[pool_id] = self._changes
             devices = self._pools[pool_id]
             remaining = list(devices[holding.device])
             remaining.remove(holding)
@@ -72,7 +82,7 @@ class UsageTable:
                 continue
             del devices[holding.device]
             if not devices:
-                del self._pools[pool_id]
+                del self._pools[pool_id], self._versions[pool_id]
 
 
 class UsageWith:
@@ -118,11 +128,16 @@ class Reduced:
         base = self._base.pool(pool_id)
         if not gone:
             return base
-        remaining = {device: list(holdings) for device, holdings in base.items()}
+        # A pool may have thousands of held devices, and this is asked about each of thousands of claims.
+        remaining = dict(base)
         for holding in gone:
-            if holding in remaining.get(holding.device, ()):
-                remaining[holding.device].remove(holding)
-        return {device: tuple(holdings) for device, holdings in remaining.items() if holdings}
+            holdings = list(remaining.get(holding.device, ()))
+            if holding in holdings:
+                holdings.remove(holding)
+                remaining[holding.device] = tuple(holdings)
+                if not holdings:
+                    del remaining[holding.device]
+        return remaining
 
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
         """Return what the usage without the reduction says: also true where only what is taken away has rules."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from dra_extender.ledger.ledger import Ledger
@@ -15,13 +15,15 @@ from dra_extender.scheduling.gang import permit
 from dra_extender.scheduling.gang.members import GangSnapshot, take_snapshot
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.simulator.apiserver.objects import StoredKind
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
+from tests.controlplane import objects
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.adversity import edit
 from tests.support.scheduling.gangs import GangExtender
 from tests.support.scheduling.seam import Seam, restart
+from tests.support.scheduling.world import DRIVER
 from tests.support.turns import turns
 
 
@@ -261,6 +263,100 @@ async def test_a_member_whose_claim_is_deallocated_at_the_gate_is_not_counted(wo
     assert not any(world.node_of(pod) for pod in "abc")
     for bind in (first["b"], last):
         bind.cancel()
+
+
+def unlabel(world: GangExtender) -> None:
+    world.update(
+        StoredKind.NODE, {**world.cluster.store.get(Key(StoredKind.NODE, "", "n1")), "metadata": {"name": "n1"}}
+    )
+
+
+def shrink(world: GangExtender) -> None:
+    raw = world.cluster.store.get(Key(StoredKind.SLICE, "", "labelled-counters"))
+    for counter_set in raw["spec"]["sharedCounters"]:
+        counter_set["counters"]["units"]["value"] = "0"
+    world.update(StoredKind.SLICE, raw)
+
+
+def move(world: GangExtender) -> None:
+    edit(world, lambda claim: claim["status"]["allocation"].update(nodeSelector=objects.on_node("n2")), "a")()
+
+
+def delete(world: GangExtender) -> None:
+    edit(world, lambda claim: claim["metadata"].update(finalizers=[]), "a")()
+    world.delete(StoredKind.CLAIM, "a")
+
+
+def release(world: GangExtender) -> None:
+    """Another member has begun to release the claim."""
+    world.extender.binder.unreserve._releasing.add((world.known_claim("a").claim.metadata.uid, world.uid("a")))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (unlabel, "node n1 cannot be used any more"),
+        (shrink, "less is published than was allocated"),
+        (move, "node n1 cannot be used any more"),
+        (delete, "was deallocated while"),
+        (release, "was deallocated while"),
+    ],
+)
+async def test_what_changes_between_two_looks_of_a_waiting_member_is_seen(
+    change: Callable[[GangExtender], None], reason: str
+) -> None:
+    """A look in which nothing has changed since the one before looks at nothing."""
+    world = GangExtender()
+    world.create(StoredKind.NODE, {"metadata": {"name": "n1", "labels": {"rack": "r1"}}})
+    in_rack = {"key": "rack", "operator": "In", "values": ["r1"]}
+    pool = {"name": "labelled", "generation": 1, "resourceSliceCount": 2}
+    spec = {"driver": DRIVER, "pool": pool, "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [in_rack]}]}}
+    counters = [{"name": "card", "counters": {"units": {"value": "2"}}}]
+    devices = [
+        {"name": f"gpu-{index}", "consumesCounters": [{"counterSet": "card", "counters": {"units": {"value": "1"}}}]}
+        for index in range(2)
+    ]
+    world.create(
+        StoredKind.SLICE, {"metadata": {"name": "labelled-counters"}, "spec": {**spec, "sharedCounters": counters}}
+    )
+    world.create(StoredKind.SLICE, {"metadata": {"name": "labelled-devices"}, "spec": {**spec, "devices": devices}})
+    world.gang("g", 2, members="ab")
+    async with world.watching():
+        assert await world.ask("ab", "n1") == {"a": ["n1"], "b": ["n1"]}
+        first = asyncio.create_task(world.bind("a", "n1"))
+        await turns()
+        world.extender.binder.recheck()
+        await turns()
+        assert not first.done()
+        change(world)
+        await turns()
+        world.extender.binder.recheck()
+        with pytest.raises(RetryableError, match=reason):
+            await asyncio.wait_for(first, 5)
+    assert not world.node_of("a")
+
+
+async def test_a_conflict_that_a_bound_pod_keeps_from_being_mended_is_mended_once_this_pod_is_gone(
+    world: GangExtender,
+) -> None:
+    """Nothing about the claim has changed by then."""
+    world.add_claim("shared", selector=f'device.attributes["{DRIVER}"].size == "half"')
+    world.add_pod("other", "shared")
+    await world.bind_through("other", "n1")
+    (device,) = world.devices("shared")
+    world.allocate_foreign(device.partition("/")[2])
+    world.gang("h", 2)
+    world.add_member("h", "x", "shared")
+    world.add_member("h", "y", "shared")
+    await turns()
+    first = asyncio.create_task(world.bind("x", "n1"))
+    await turns()
+    assert not first.done()
+    world.delete(StoredKind.POD, "other")
+    await turns()
+    world.extender.binder.recheck()
+    with pytest.raises(RetryableError, match="another writer allocated"):
+        await asyncio.wait_for(first, 5)
 
 
 async def test_members_at_the_gate_meet_those_of_the_group_that_replaces_theirs(world: GangExtender) -> None:

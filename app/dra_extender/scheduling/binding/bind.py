@@ -68,6 +68,7 @@ class BindSession:
     callers: list[asyncio.Event] = field(default_factory=list)
     other_node: str = ""
     recheck: Notifier = field(default_factory=Notifier)
+    _confirmed: tuple[object, ...] | None = None
     _decided: bool = False
     _live: dict[str, bytes] = field(default_factory=dict)
 
@@ -134,6 +135,16 @@ class BindSession:
         reason = self.cancel_reason()
         if reason is not None:
             raise RetryableError(reason)
+
+    def _facts(self) -> tuple[object, ...]:
+        """Return the state of everything that keeps the pod from being bound with its claims, as long as none is in conflict."""
+        binder, ledger = self._binder, self._binder.ledger
+        facts: list[object] = [ledger.inventory_versions.place]
+        for claim in self.claims:
+            record = claim.record
+            facts += (record.claim, ledger.claims.by_uid(claim.uid) is record, binder.unreserve.is_releasing(claim))
+            facts += [ledger.claims.usage.version(holding.pool_id) for holding in record.holdings]
+        return tuple(facts)
 
     async def _resolve_pod(self) -> Pod:
         binder, (namespace, name) = self._binder, self.key
@@ -258,14 +269,18 @@ class BindSession:
     async def _permit_and_bind(self, ready: Sequence[ClaimHead], timer: PreBindTimer) -> None:
         """Wait for the pod's gang, and post the Binding if everything is still as it was.
 
-        The conditions of a claim are not checked again if it is still as in `ready`.
+        The conditions of a claim are not checked again if it is still as in `ready`, and nothing is if no fact has changed since
+        the last look: hundreds of members of a gang look in one turn of the event loop.
         """
         binder, pod = self._binder, self.pod
 
         async def check() -> None:
             timer.resume()
-            await binder.conflicts.release_conflicting(self)
-            await binder.conditions.confirm(self, ready)
+            self.check()
+            if self._facts() != self._confirmed:
+                is_free = await binder.conflicts.release_conflicting(self)
+                await binder.conditions.confirm(self, ready)
+                self._confirmed = self._facts() if is_free else None
             timer.pause()
 
         timer.pause()

@@ -214,8 +214,8 @@ class ConflictYield:
     metrics: Metrics
     options: Options
 
-    async def release_conflicting(self, bind: "BindSession") -> None:
-        """Return if the bind may go on: no claim is in conflict, or another pod runs with it already.
+    async def release_conflicting(self, bind: "BindSession") -> bool:
+        """Return if the bind may go on: True if no claim is in conflict, False if another pod runs with one that is.
 
         Raises:
             ClaimReleasedError: there was a conflict; every claim of the pod with one is released.
@@ -223,10 +223,15 @@ class ConflictYield:
                 refused a write.
         """
         bind.check()
-        now = self.clock.monotonic()
-        budget = CallBudget(self.clock, min(bind.deadline - now, MOST_WAIT_SECONDS))
+        budget: CallBudget | None = None
         # Once more after each wait: meanwhile another of the claims may be in conflict.
-        while any(self._conflict(claim, bind) is not None for claim in bind.claims):
+        while True:
+            overlapping = [claim for claim in bind.claims if self._overlap(claim, bind) is not None]
+            if all(self._runs_elsewhere(claim, bind.pod) for claim in overlapping):
+                return not overlapping
+            if budget is None:
+                seconds_left = bind.deadline - self.clock.monotonic()
+                budget = CallBudget(self.clock, min(seconds_left, MOST_WAIT_SECONDS))
             text = ""
             for claim in bind.claims:
                 loss = await self._wait_while_unsafe(claim, bind, budget)
@@ -302,12 +307,16 @@ class ConflictYield:
         return None
 
     def _conflict(self, claim: FoundClaim, bind: "BindSession") -> AllocationConflict | None:
+        """Return the conflict for which the claim has to be released; None if there is none."""
+        overlap = self._overlap(claim, bind)
+        return None if overlap is None or self._runs_elsewhere(claim, bind.pod) else overlap
+
+    def _overlap(self, claim: FoundClaim, bind: "BindSession") -> AllocationConflict | None:
         node = self.ledger.nodes.get(bind.node)
         pools = None if node is None else self.allocator.pools_of(node)
-        conflict = find_conflict(
+        return find_conflict(
             claim.record, self.ledger.claims, self.ledger.slices, pools, self.allocator.compatibility_check
         )
-        return None if conflict is None or self._runs_elsewhere(claim, bind.pod) else conflict
 
     def _runs_elsewhere(self, claim: FoundClaim, pod: Pod) -> bool:
         """Return whether another pod that uses this claim is bound: then its allocation cannot be released."""

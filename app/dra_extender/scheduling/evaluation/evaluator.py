@@ -238,12 +238,12 @@ class Prefetch:
             self._step_later(turn, remaining - self._per_step)
         elif not self._waits:
             self._waits = True
-            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            changed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
             changed.add_done_callback(self._again)
             for signal in self._signals:
                 signal.join(changed)
 
-    def _again(self, changed: asyncio.Future[None]) -> None:
+    def _again(self, changed: asyncio.Future[bool]) -> None:
         for signal in self._signals:
             signal.leave(changed)
         self._waits = False
