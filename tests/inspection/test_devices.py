@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.cli.cluster_source import use_policy_file
-from dra_extender.inspection.devices import DevicesReport, DeviceUse, UnknownNodeError, devices_report
+from dra_extender.inspection.devices import DevicesReport, DeviceUse, devices_report
+from dra_extender.inspection.objects import UnknownObjectError
 from dra_extender.inspection.text.devices import devices_csv, devices_tree, devices_wide
 
 from tests.controlplane.objects import consumption, device, request, resource_slice
@@ -67,7 +68,7 @@ def test_device_that_is_allocated_and_not_published_any_more_is_said(made: MadeC
 
 
 def test_unknown_node_is_refused_with_where_it_was_looked_for(made: MadeCluster) -> None:
-    with pytest.raises(UnknownNodeError, match="node n9 does not exist in a test"):
+    with pytest.raises(UnknownObjectError, match="node n9 does not exist in a test"):
         devices_report(made.view(), "n9")
 
 

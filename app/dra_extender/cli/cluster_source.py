@@ -303,7 +303,7 @@ _COLOR: Final = inspect.Parameter("color", inspect.Parameter.KEYWORD_ONLY, defau
 def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Callable[..., None]:
     """Return the command with the options of ClusterSource in the place of its first parameter, behind its own options and --color.
 
-    A question without an answer, because objects could not be read, ends the program with a message.
+    A question without an answer, because its object does not exist or objects could not be read, ends the program with a message.
     """
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
     source_parameters = tuple(inspect.signature(ClusterSource, eval_str=True).parameters.values())
@@ -315,13 +315,15 @@ def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Ca
         )
         color = options.pop(_COLOR.name)
         with status_line("loading"):
-            from dra_extender.inspection.objects import UnreadKindsError
+            from dra_extender.inspection.objects import UnknownObjectError, UnreadKindsError
             from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
         configure_logging(LogFormat.TEXT, LogLevel.ERROR)
         try:
             with chosen(color):
                 command(cluster_source, **options)  # type: ignore[call-arg]  # the options are those of the signature below
+        except UnknownObjectError as problem:
+            raise CommandError(problem, ExitStatus.NEGATIVE) from problem
         except UnreadKindsError as problem:
             raise CommandError(problem, ExitStatus.UNKNOWN) from problem
 

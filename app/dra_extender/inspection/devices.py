@@ -18,7 +18,7 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.free_devices import free_devices
 from dra_extender.inspection.holders import HeldDevice, Holder, Holders
 from dra_extender.inspection.near_names import name_hint
-from dra_extender.inspection.objects import DEVICES, Origin, require
+from dra_extender.inspection.objects import DEVICES, Origin, UnknownObjectError, require
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import CounterConsumption, Device, DeviceId, PoolId
@@ -229,10 +229,6 @@ class DevicesReport(Value, frozen=True):
     pools: tuple[PoolUse, ...]
 
 
-class UnknownNodeError(LookupError):
-    """The node is not in the cluster."""
-
-
 def devices_report(
     view: ClusterView,
     node: str | None = None,
@@ -246,7 +242,7 @@ def devices_report(
     `free`: only devices that no claim has.  `namespace`: only pools and devices that claims of this namespace have.
 
     Raises:
-        UnknownNodeError: the node does not exist.
+        UnknownObjectError: the node does not exist.
         UnreadKindsError: objects that the answer depends on could not be read.
     """
     require(view.origin, DEVICES)
@@ -265,12 +261,12 @@ def known_node(view: ClusterView, name: str) -> Node:
     """Return the node of this name.
 
     Raises:
-        UnknownNodeError: there is no such node.
+        UnknownObjectError: there is no such node.
     """
     node = view.ledger.nodes.get(name)
     if node is None:
         hint = name_hint(("", name), (("", existing) for existing in view.ledger.nodes))
-        raise UnknownNodeError(f"node {name} does not exist in {view.origin.source}{hint}")
+        raise UnknownObjectError(f"node {name} does not exist in {view.origin.source}{hint}")
     return node
 
 

@@ -107,6 +107,10 @@ JUDGED: Final = DEVICES | {"pods", "podgroups"}
 """Kinds that answers about pods that wait depend on."""
 
 
+class UnknownObjectError(LookupError):
+    """The object that a question is about is not in the cluster, or no pod uses it."""
+
+
 class UnreadKindsError(Exception):
     """A question has no answer, because objects that it depends on could not be read."""
 

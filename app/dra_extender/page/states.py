@@ -126,7 +126,7 @@ class Reports:
         """Return the pools that a node can use.
 
         Raises:
-            UnknownNodeError: the node does not exist.
+            UnknownObjectError: the node does not exist.
         """
         return devices_report(self.view, name)
 

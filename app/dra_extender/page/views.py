@@ -7,10 +7,9 @@ from typing import Final
 import structlog
 from starlette.responses import HTMLResponse
 
-from dra_extender.inspection.devices import DevicesReport, UnknownNodeError
+from dra_extender.inspection.devices import DevicesReport
 from dra_extender.inspection.lines import origin_lines
-from dra_extender.inspection.objects import UnreadKindsError
-from dra_extender.inspection.why.why import UnknownObjectError
+from dra_extender.inspection.objects import UnknownObjectError, UnreadKindsError
 from dra_extender.page.devices_view import MOST_DEVICES, DeviceState, pool_states
 from dra_extender.page.health import health
 from dra_extender.page.map_view import device_map
@@ -92,7 +91,7 @@ class Views:
             return self._problem(reports, f"There is no view {path[:80]!r}.", 404)
         try:
             return HTMLResponse(view(reports, query))
-        except (UnknownNodeError, UnknownObjectError) as problem:
+        except UnknownObjectError as problem:
             return self._problem(reports, str(problem), 404)
         except UnreadKindsError as problem:
             return self._problem(reports, str(problem), 403)

@@ -1,11 +1,10 @@
 """Every device of one node with the verdict for each request of a pod."""
 
 import pytest
-from dra_extender.inspection.devices import UnknownNodeError
+from dra_extender.inspection.objects import UnknownObjectError
 from dra_extender.inspection.text.why import node_tree
 from dra_extender.inspection.why import node
 from dra_extender.inspection.why.node import NodeDevicesReport, why_on_node
-from dra_extender.inspection.why.why import UnknownObjectError
 
 from tests.controlplane.objects import consumption, counter_set, device, device_class, pod, request, resource_slice
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
@@ -95,7 +94,7 @@ def test_node_that_fits_is_said_to_fit(made: MadeCluster) -> None:
 
 
 def test_unknown_node_and_unknown_pod_are_refused(made: MadeCluster) -> None:
-    with pytest.raises(UnknownNodeError, match="node n9 does not exist in a test"):
+    with pytest.raises(UnknownObjectError, match="node n9 does not exist in a test"):
         asked(made, "n9")
     with pytest.raises(UnknownObjectError, match="pod ml/nobody does not exist in a test"):
         why_on_node(made.view(), NAMESPACE, "nobody", "n1")

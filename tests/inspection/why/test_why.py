@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.objects import AssumedGate, ClusterObjects, GateState, MissingKind
+from dra_extender.inspection.objects import AssumedGate, ClusterObjects, GateState, MissingKind, UnknownObjectError
 from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.report import Cause, NodeReason, WhyReport
-from dra_extender.inspection.why.why import UnknownObjectError, why
+from dra_extender.inspection.why.why import why
 
 from tests.controlplane.objects import consumption, counter_set, device, device_class, pod, request
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster

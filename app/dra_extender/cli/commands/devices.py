@@ -2,7 +2,7 @@ from typing import Annotated, Final
 
 import typer
 
-from dra_extender.cli.answers import CommandError, ExitStatus, TableFormat, TableOutput, print_table
+from dra_extender.cli.answers import TableFormat, TableOutput, print_table
 from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, use_policy_file
 from dra_extender.cli.object_names import node_name
 
@@ -28,16 +28,13 @@ def command(
     With --namespace only devices that claims of the namespace have.  The exit status is 1 if the node does not exist.
     """
     from dra_extender.inspection.cluster_view import ClusterView
-    from dra_extender.inspection.devices import UnknownNodeError, devices_report
+    from dra_extender.inspection.devices import devices_report
     from dra_extender.inspection.text.devices import devices_csv, devices_tree, devices_wide
 
     if free and source.namespace is not None:
         raise typer.BadParameter("--free are devices that no claim has: --namespace does not go with it")
     view = ClusterView(source.read())
     use_policy_file(view, policy)
-    try:
-        name = None if node is None else node_name(node)
-        report = devices_report(view, name, driver, free=free, namespace=source.namespace)
-    except UnknownNodeError as problem:
-        raise CommandError(problem, ExitStatus.NEGATIVE) from problem
+    name = None if node is None else node_name(node)
+    report = devices_report(view, name, driver, free=free, namespace=source.namespace)
     print_table(report, output, devices_tree, devices_wide, devices_csv)

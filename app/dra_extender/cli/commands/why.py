@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from dra_extender.cli.answers import Answer, AnswerFormat, ChangedAnswers, CommandError, ExitStatus, Output, status_line
+from dra_extender.cli.answers import Answer, AnswerFormat, ChangedAnswers, Output, status_line
 from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, use_policy_file
 from dra_extender.cli.object_names import NamedKind, node_name, object_name
 
@@ -64,21 +64,17 @@ def _report(
 ) -> tuple[Answer, Callable[[Any, int], str]]:
     """Return the answer about the pod, the pod on the node, or without a pod all pods that wait, and the tree of the answer."""
     from dra_extender.inspection.cluster_view import ClusterView
-    from dra_extender.inspection.devices import UnknownNodeError
     from dra_extender.inspection.text.why import node_tree, tree, waiting_tree
     from dra_extender.inspection.why.node import why_on_node
     from dra_extender.inspection.why.waiting import waiting
-    from dra_extender.inspection.why.why import UnknownObjectError, pod_of_claim, why
+    from dra_extender.inspection.why.why import pod_of_claim, why
 
     view = ClusterView(objects)
     use_policy_file(view, policy)
     if pod is None:
         return waiting(view, namespace), waiting_tree
     named = object_name(pod, objects.namespace, NamedKind.POD, NamedKind.CLAIM)
-    try:
-        pod_namespace, name = pod_of_claim(view, *named.key) if named.kind is NamedKind.CLAIM else named.key
-        if node is not None:
-            return why_on_node(view, pod_namespace, name, node_name(node)), node_tree
-        return why(view, pod_namespace, name), tree
-    except (UnknownObjectError, UnknownNodeError) as problem:
-        raise CommandError(problem, ExitStatus.NEGATIVE) from problem
+    pod_namespace, name = pod_of_claim(view, *named.key) if named.kind is NamedKind.CLAIM else named.key
+    if node is not None:
+        return why_on_node(view, pod_namespace, name, node_name(node)), node_tree
+    return why(view, pod_namespace, name), tree

@@ -67,7 +67,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
 
     Raises:
         UnknownObjectError: there is no such pod.
-        UnknownNodeError: there is no such node.
+        UnknownObjectError: there is no such node.
         UnreadKindsError: objects that the answer depends on could not be read.
     """
     require(view.origin, DEVICES)

@@ -17,7 +17,7 @@ from dra_extender.inspection.audit.claims import UsedClaim, used_claims
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import held_notes
 from dra_extender.inspection.near_names import name_hint
-from dra_extender.inspection.objects import DEVICES, require, unread
+from dra_extender.inspection.objects import DEVICES, UnknownObjectError, require, unread
 from dra_extender.inspection.pod_facts import PENDING
 from dra_extender.inspection.why.advice import CORRECT_SELECTOR, reported_advice
 from dra_extender.inspection.why.bound import (
@@ -88,10 +88,6 @@ _PREEMPTION: Final = {
     "Never": "kube-scheduler does not preempt it: the pod's preemptionPolicy is Never",
     "PreemptLowerPriority": "kube-scheduler may preempt it by itself",
 }
-
-
-class UnknownObjectError(LookupError):
-    """The pod or the claim is not in the cluster, or no pod uses the claim."""
 
 
 def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
