@@ -110,5 +110,5 @@ def slip_contexts(name: str) -> Iterator[tuple[str, ...]]:
     parts = _SEPARATORS.split(name)
     yield ("".join(parts),)
     for index, word in enumerate(parts):
-        if word.isalpha():
+        if not word or word.isalpha():
             yield (*parts[:index], "", *parts[index + 1 :])
