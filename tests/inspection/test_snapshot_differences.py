@@ -4,10 +4,10 @@ import pytest
 from dra_extender.inspection.devices import (
     AmountDifference,
     SnapshotDifference,
-    difference_text,
     snapshot_differences,
 )
 from dra_extender.inspection.holders import HeldDevice, Holder
+from dra_extender.inspection.text.devices import difference_text
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import CounterConsumption, Device
 

@@ -12,7 +12,6 @@ from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.compatibility_groups import GroupState, state_with
 from dra_extender.allocator.rules.held_devices import bound_nodes, frozen_view, held_consumption
 from dra_extender.allocator.rules.violations import published_pool
-from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.audit.published import is_for, slice_finding
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.free_devices import free_devices
@@ -65,24 +64,6 @@ def snapshot_differences(device: Device, allocated: Sequence[HeldDevice]) -> tup
                 claims[difference].append(holder.claim)
     merged = (msgspec.structs.replace(difference, claims=tuple(sorted(names))) for difference, names in claims.items())
     return tuple(sorted(merged, key=lambda difference: (difference.counter_set, difference.claims)))
-
-
-def difference_text(difference: SnapshotDifference) -> str:
-    """E.g. `gpu-0: sm 42 at allocation, 28 now; groups mig at allocation, vgpu now`."""
-    changes = [
-        (
-            counter.counter,
-            *("none" if amount is None else quantity_text(amount) for amount in (counter.frozen, counter.published)),
-        )
-        for counter in difference.counters
-    ]
-    if difference.groups_differ:
-        groups = (difference.frozen_groups, difference.published_groups)
-        changes.append(("groups", *(", ".join(names) or "none" for names in groups)))
-    parts = [f"{name} {then} at allocation, {now} now" for name, then, now in changes]
-    if not parts:
-        parts.append(f"drawn on only {difference.drawn_on}")
-    return f"{difference.counter_set}: {'; '.join(parts)}"
 
 
 def _differences(

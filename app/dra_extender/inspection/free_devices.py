@@ -66,12 +66,6 @@ def counted(devices: Iterable[DeviceAvailability]) -> FreeDevices:
     )
 
 
-def free_parts(free: FreeDevices) -> list[str]:
-    """E.g. `8 usable`, `60 blocked by counters`; nothing for what there is none of."""
-    numbers = (free.usable, free.blocked_by_counters, free.blocked_by_groups, free.unusable)
-    return [f"{number} {word}" for number, word in zip(numbers, Availability, strict=True) if number]
-
-
 def published_names(ledger: Ledger, pool_id: PoolId) -> Collection[str]:
     """Return the devices of the newest generation of a pool, each once."""
     published = published_pool(pool_id, ledger.slices.of_pool(pool_id)).published

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
+from dra_extender.allocator.availability import Availability
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.devices import (
     NO_NODE,
@@ -13,9 +14,9 @@ from dra_extender.inspection.devices import (
     DeviceUse,
     PoolUse,
     ShareUse,
-    difference_text,
+    SnapshotDifference,
 )
-from dra_extender.inspection.free_devices import free_parts
+from dra_extender.inspection.free_devices import FreeDevices
 from dra_extender.inspection.holders import Holder, holder_text
 from dra_extender.inspection.lines import Part, age_text, as_text, clock_text, csv_text, table_text
 from dra_extender.inspection.usage import UsageReport, UsageRow
@@ -214,6 +215,24 @@ def _device_lines(device: DeviceUse, now: float, indent: str, width: int) -> Ite
             yield f"{indent}  {holder_text(holder, now, with_claim=True)}{share_text and f'  {share_text}'}"
 
 
+def difference_text(difference: SnapshotDifference) -> str:
+    """E.g. `gpu-0: sm 42 at allocation, 28 now; groups mig at allocation, vgpu now`."""
+    changes = [
+        (
+            counter.counter,
+            *("none" if amount is None else quantity_text(amount) for amount in (counter.frozen, counter.published)),
+        )
+        for counter in difference.counters
+    ]
+    if difference.groups_differ:
+        groups = (difference.frozen_groups, difference.published_groups)
+        changes.append(("groups", *(", ".join(names) or "none" for names in groups)))
+    parts = [f"{name} {then} at allocation, {now} now" for name, then, now in changes]
+    if not parts:
+        parts.append(f"drawn on only {difference.drawn_on}")
+    return f"{difference.counter_set}: {'; '.join(parts)}"
+
+
 _USAGE_HEADER: Final = (
     *("namespace", "class", "driver", "devices", "shares", "observed"),
     *("claims", "pods", "counters", "capacity"),
@@ -247,8 +266,14 @@ def usage_tree(report: UsageReport) -> Iterator[Part]:
     for driver in report.drivers:
         parts = [f"{driver.in_use} of {driver.devices} devices in use"]
         parts += [f"{driver.held} held"] if driver.held else []
-        parts += [] if driver.free is None else free_parts(driver.free)
+        parts += [] if driver.free is None else _free_parts(driver.free)
         yield f"{driver.driver:<{width}}  {', '.join(parts)}"
+
+
+def _free_parts(free: FreeDevices) -> list[str]:
+    """E.g. `8 usable`, `60 blocked by counters`; nothing for what there is none of."""
+    numbers = (free.usable, free.blocked_by_counters, free.blocked_by_groups, free.unusable)
+    return [f"{number} {word}" for number, word in zip(numbers, Availability, strict=True) if number]
 
 
 def _amounts_text(rows: Sequence[UsageRow]) -> str:
