@@ -96,7 +96,7 @@ class Ours:
         result = FilterResult()
         begin, begin_processor = perf_counter(), process_time()
         names, budget = self._names, CallBudget(SystemClock(), math.inf)
-        self._evaluator.evaluate_nodes("", self._demand(), names, names, len(names) + 1, budget, result)
+        self._evaluator.evaluate_nodes("", self._demand(), names, len(names) + 1, budget, result)
         return OurTime(perf_counter() - begin, process_time() - begin_processor, result)
 
     def after_a_change(self) -> float:

@@ -219,8 +219,8 @@ class Extender:
         )
         expected, limit = self.expected, options.result_cache_entries
         results = NodeResults(ledger, self.allocator, metrics, limit, equivalence, packing=expected is None)
-        ranking = None if expected is None else LeastLoss(ledger, results, expected)
-        evaluator = NodeEvaluator(ledger, metrics, results, ranking)
+        least_loss = None if expected is None else LeastLoss(ledger, self.allocator, expected)
+        evaluator = NodeEvaluator(ledger, metrics, results, least_loss)
         prefetch = Prefetch(evaluator, ledger, clock, options.offered_nodes, rates_nodes=expected is not None)
         time_slices = self._spec_reader.time_slices
         return Filter(

@@ -2,24 +2,19 @@
 
 import asyncio
 import math
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchPaused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ScoreTerms
-from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.call_budget import Awaited, CallBudget, within_slice
-from dra_extender.scheduling.claims.extended_need import (
-    existing_claim,
-    with_subject,
-)
+from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, existing_claim, with_subject
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, gang_of
 from dra_extender.scheduling.claims.preconditions import (
@@ -59,6 +54,17 @@ class _FilterCall:
     multi_node_until: float
     asks_about_claims: bool = True
     scopes: Iterator[RevocationScope] = field(default_factory=lambda: iter(RevocationScope))
+
+
+class _Query(NamedTuple):
+    """What a pod asks for, in the order in which it is tried: with the claim that exists for its extended resources, then anew.
+
+    `demand`: that of its open claims; None if there are none.
+    """
+
+    demand: Demand | None
+    attempts: tuple[PodClaims, ...]
+    existing: FoundClaim | None
 
 
 @dataclass(eq=False, slots=True)
@@ -239,33 +245,62 @@ class Filter:
         `gang`: the group with which the pod is placed; None: it is placed by itself, and its own holds end.  Expired holds end in
         any case.  New holds are placed only for the plan of a gang.
         """
-        in_backoff = self.backoff.nodes_of(pod.uid)
-        candidates = [name for name in nodes if name not in in_backoff] if in_backoff else nodes
+        excluded = dict.fromkeys(self.backoff.nodes_of(pod.uid), NODE_IN_BACKOFF)
+        candidates = [name for name in nodes if name not in excluded] if excluded else nodes
         # Whether names that were sent are empty is not asked: that would decode thousands of them.
-        if in_backoff and not candidates:
-            result = FilterResult()
-        else:
+        result = FilterResult() if excluded and not candidates else None
+        if result is None:
             self.holds.expire()
             try:
-                planned = None if gang is None else self.gangs.place_member(pod, gang, candidates, budget)
-                if planned is not None and (planned.fits or Code.GANG not in planned.codes):
-                    result = planned
-                else:
+                if gang is not None:
+                    result = self.gangs.place_member(pod, gang, candidates, budget)
+                if result is None or (not result.fits and Code.GANG in result.codes):
                     self.holds.release_pods(pod.uid)
-                    result = self._evaluate_alone(pod, candidates, budget)
-                    if pod.extended_resources or pod.extended_claim:
-                        result.reword(partial(with_subject, pod))
-                    if planned is not None and result.fits:
-                        # A member that would not even fit alone is rejected with more reasons than the gang's.
-                        result = planned
+                    alone = self._evaluate_alone(pod, candidates, budget)
+                    alone.reword(partial(with_subject, pod))
+                    # A member that would not even fit alone is rejected with more reasons than the gang's.
+                    if result is None or not alone.fits:
+                        result = alone
             except SearchPaused:
                 return FilterResult(unfinished=Awaited.TIME_SLICE)
-        if in_backoff and result.unfinished is None:
-            result.reject_all([name for name in nodes if name in in_backoff], NODE_IN_BACKOFF)
+        if excluded and result.unfinished is None:
+            for name in filter(excluded.__contains__, nodes):
+                result.reject(name, excluded[name])
         return result
 
     def _evaluate_alone(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        """Evaluate the pod by itself; on no node if a precondition fails or specs have to be read."""
+        """Evaluate the pod by itself.
+
+        A claim that an earlier bind left for the pod's extended resources is used if some node fits with it.  If none does, the
+        nodes on which it is of no use are evaluated for a new claim; a node on which it is of use does not fit with a new one,
+        which needs more devices.
+        """
+        query = self._find_query(pod, nodes, budget)
+        if isinstance(query, FilterResult):
+            return query
+        evaluator, in_backoff = self.evaluator, self.backoff.devices_of(pod.uid)
+        result: FilterResult | None = None
+        for asked in query.attempts:
+            adopted, result = result, FilterResult(open=asked.claims.open, held=asked.claims.held)
+            names = nodes if adopted is None else [name for name in nodes if not self._can_adopt(query, name)]
+            for demand, group in self._group_by_demand(asked, query.demand, names, budget, result):
+                max_feasible = self.options.offered_nodes - len(result.fits)
+                if in_backoff:
+                    evaluator.evaluate_without_devices(in_backoff, pod.uid, demand, group, max_feasible, budget, result)
+                    continue
+                under_holds = evaluator.evaluate_nodes(pod.uid, demand, group, max_feasible, budget, result)
+                if not result.fits:
+                    self.stale.search_without_holds(evaluator.allocator, demand, under_holds, group, budget, result)
+            if result.unfinished is not None:
+                return FilterResult(unfinished=result.unfinished)
+            if adopted is not None:
+                _add_adopted(result, adopted, nodes, names)
+            if result.fits or query.existing is None or (adopted is not None and result.without_holds.multi_node):
+                return result
+        return rejected_everywhere(nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=EXTENDED_LABEL))
+
+    def _find_query(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> _Query | FilterResult:
+        """Return what the pod asks for; the result if no node can serve that, or if specs have to be read first."""
         ledger, options = self.ledger, self.options
         asked = find_pod_claims(pod, ledger)
         if isinstance(asked, Rejection):
@@ -282,75 +317,44 @@ class Filter:
             result.limited = demand.code is Code.SEARCH_LIMIT
             return result
         existing = None if asked.need is None else existing_claim(pod, ledger)
-        if existing is None:
-            return self._evaluate_claims(asked, demand, nodes, budget)
-        return self._evaluate_adoption(asked, demand, existing, nodes, budget)
+        return _Query(demand, (asked,) if existing is None else (asked.adopting(existing), asked), existing)
 
-    def _evaluate_adoption(
-        self,
-        asked: PodClaims,
-        open_demand: Demand | None,
-        existing: FoundClaim,
-        nodes: Sequence[str],
-        budget: CallBudget,
-    ) -> FilterResult:
-        """Evaluate the nodes on which the pod can use the claim that exists for its extended resources, from an earlier bind.
-
-        If none of them fits, the other nodes are evaluated for a new claim; a node that does not fit with the existing claim does
-        not fit with a new one, which needs more devices.
-        """
-        adopting = asked.adopting(existing)
-        result = self._evaluate_claims(adopting, open_demand, nodes, budget)
-        if result.fits or result.unfinished is not None:
-            return result
-        usable = dict.fromkeys(name for name in nodes if self._can_adopt(adopting, existing, name))
-        other_nodes = [name for name in nodes if name not in usable]
-        result = _merged(result, self._evaluate_claims(asked, open_demand, other_nodes, budget), usable)
-        if result.fits or result.without_holds.multi_node or result.unfinished:
-            return result
-        return rejected_everywhere(nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=existing.label))
-
-    def _can_adopt(self, adopting: PodClaims, existing: FoundClaim, name: str) -> bool:
-        node = self.ledger.nodes.get(name)
-        if node is None or (adopting.need is not None and isinstance(adopting.need.on(node), Rejection)):
+    def _can_adopt(self, query: _Query, name: str) -> bool:
+        """Return whether the existing claim is of use on the node."""
+        node, need, existing = self.ledger.nodes.get(name), query.attempts[0].need, query.existing
+        if node is None or existing is None or (need is not None and isinstance(need.on(node), Rejection)):
             return False
         return why_unusable_on(node, existing, self.ledger) is None
 
-    def _evaluate_claims(
-        self, asked: PodClaims, open_demand: Demand | None, nodes: Sequence[str], budget: CallBudget
-    ) -> FilterResult:
-        """Evaluate the pod's open claims on the nodes; groups of nodes may need different claims for extended resources.
+    def _group_by_demand(
+        self,
+        asked: PodClaims,
+        open_demand: Demand | None,
+        nodes: Sequence[str],
+        budget: CallBudget,
+        result: FilterResult,
+    ) -> Iterator[tuple[Demand, Sequence[str]]]:
+        """Yield the nodes in groups that need different claims for extended resources, with the demand there.
 
-        `open_demand`: the demand of these claims only; None if there are none.
+        `open_demand`: the demand of the open claims only; None if there are none.
         """
-        claims, uid = asked.claims, asked.pod.uid
-        result = FilterResult(open=claims.open, held=claims.held)
+        open_claims = asked.claims.open
         for extended_claim, names in self._group_remaining_nodes(asked, nodes, result):
-            open_claims = claims.open if extended_claim is None else (*claims.open, extended_claim)
-            if not open_claims:
+            claims = open_claims if extended_claim is None else (*open_claims, extended_claim)
+            if not claims:
                 result.fits.update(dict.fromkeys(names))
                 continue
             known = open_demand if extended_claim is None else None
-            demand = known or self.evaluator.allocator.demand(open_claims, budget)
+            demand = known or self.evaluator.allocator.demand(claims, budget)
             if isinstance(demand, UnreadSpecs):
-                return FilterResult(unfinished=demand)
+                result.unfinished = demand
+                return
             if isinstance(demand, Rejection):
                 result.limited |= demand.code is Code.SEARCH_LIMIT
                 result.reject_all(names, demand)
                 continue
-            result.open, result.demand = max(result.open, open_claims, key=len), demand
-            # Beginning at a place that depends on the pod, so that pods spread.
-            in_order = rotated(names, zlib.crc32(uid.encode()))
-            max_feasible = self.options.offered_nodes - len(result.fits)
-            in_backoff = self.backoff.devices_of(uid)
-            if in_backoff:
-                self.evaluator.evaluate_without_devices(in_backoff, demand, in_order, max_feasible, budget, result)
-                continue
-            under_holds = self.evaluator.evaluate_nodes(uid, demand, names, in_order, max_feasible, budget, result)
-            if not result.fits:
-                allocator = self.evaluator.allocator
-                self.stale.search_without_holds(allocator, demand, under_holds, names, budget, result)
-        return result
+            result.open, result.demand = max(result.open, claims, key=len), demand
+            yield demand, names
 
     def _group_remaining_nodes(
         self, asked: PodClaims, nodes: Sequence[str], result: FilterResult
@@ -390,12 +394,11 @@ class Filter:
         return within_slice(partial(self.gangs.may_fit, pod, gang, nodes, budget, lacking))
 
 
-def _merged(adopted: FilterResult, anew: FilterResult, usable: Iterable[str]) -> FilterResult:
-    """Return the result with a new claim (`anew`); nodes on which the existing claim is `usable` have the `adopted` result."""
-    if anew.unfinished is not None:
-        return anew
-    anew.without_holds = anew.without_holds.merged(adopted.without_holds)
-    for name in usable:
-        text = adopted.texts[name]
-        anew.reject(name, adopted.reasons[text][1], text)
-    return anew
+def _add_adopted(result: FilterResult, adopted: FilterResult, nodes: Iterable[str], evaluated: Iterable[str]) -> None:
+    """Add the result with the existing claim (`adopted`), which fits nowhere, to that of the nodes `evaluated` for a new one."""
+    result.without_holds = result.without_holds.merged(adopted.without_holds)
+    evaluated = frozenset(evaluated)
+    for name in nodes:
+        if name not in evaluated:
+            text = adopted.texts[name]
+            result.reject(name, adopted.reasons[text][1], text)

@@ -31,7 +31,7 @@ class PlainPods:
         self._expected = expected
         self._allocator = allocator
         # Pods that differ little share a ranking, with the CPU and memory of the first of them.
-        self._rankings: LruCache[NodeAmounts, tuple[NodeAmounts, NodeRanking]] = LruCache(_RANKINGS)
+        self._rankings: LruCache[NodeAmounts, NodeRanking] = LruCache(_RANKINGS)
         self._place = -1
 
     def score(self, pod: Pod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
@@ -58,11 +58,11 @@ class PlainPods:
         changed, self._place = ledger.state_versions.since(self._place)
         if changed is None:
             self._rankings.clear()
-        for _, ranking in self._rankings.values():
+        for ranking in self._rankings.values():
             ranking.unrated.update(dict.fromkeys(changed or ()))
         rounded = pod_amounts.rounded()
-        pod_amounts, own_ranking = self._rankings.get(rounded) or (pod_amounts, NodeRanking(ledger.nodes))
-        self._rankings[rounded] = pod_amounts, own_ranking
+        own_ranking = self._rankings.get(rounded) or NodeRanking(pod_amounts, ledger.nodes)
+        self._rankings[rounded] = own_ranking
         own_ranking.outdate(expected.version, ledger.free_amounts.changes)
         end = self._now() + _SECONDS_IN_CALL
         for number in range(min(_RATED_IN_CALL, len(own_ranking.unrated))):
@@ -75,7 +75,8 @@ class PlainPods:
             if rooms is None:
                 own_ranking.put(name, None, None)
             else:
-                own_ranking.put(name, rooms, expected.loss(name, rooms, pod_amounts) if rooms.before.free else 0.0)
+                loss = expected.loss(name, rooms, own_ranking.pod_amounts) if rooms.before.free else 0.0
+                own_ranking.put(name, rooms, loss)
         return own_ranking.losses
 
 

@@ -254,7 +254,7 @@ class CachedSearch:
 
     def evaluate(self, demand: Demand, nodes: Sequence[str], max_feasible: int, result: FilterResult) -> None:
         budget = CallBudget(SystemClock(), math.inf)
-        self.evaluator.evaluate_nodes("", demand, nodes, nodes, max_feasible, budget, result)
+        self.evaluator.evaluate_nodes("", demand, nodes, max_feasible, budget, result)
 
     def compare(self, turn: int = 0) -> None:
         """Some demands on every node, cached and searched; all of them within three turns."""
@@ -503,7 +503,7 @@ def test_ever_other_demands_take_bounded_memory() -> None:
         cached.ledger, cached.searching, Metrics(), 200_000, NodeEquivalence(cached.ledger, Features())
     )
     for number in range(1_200):
-        results.begin(replace(demand, signature=b"%d" % number), budget)
+        results.begin(replace(demand, signature=b"%d" % number), budget, 4)
     assert 0 < kept_tables() - before <= 1_000
 
 

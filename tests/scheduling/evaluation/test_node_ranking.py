@@ -1,3 +1,4 @@
+from dra_extender.allocator.fragmentation.kinds import NO_AMOUNTS
 from dra_extender.allocator.fragmentation.loss import Fragmentation
 from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.scheduling.evaluation.expected_demand import PlacementRooms
@@ -15,7 +16,7 @@ steps = st.lists(st.tuples(NAMES, st.none() | st.integers(0, 3)))
 def test_nodes_are_in_the_order_of_their_latest_loss(
     changes: list[tuple[str, int | None]], held: frozenset[str], most: int
 ) -> None:
-    ranking, expected = NodeRanking(()), dict[str, float]()
+    ranking, expected = NodeRanking(NO_AMOUNTS, ()), dict[str, float]()
     for name, loss in changes:
         if loss is None:
             ranking.changed(name)
@@ -39,7 +40,7 @@ def rated(ranking: NodeRanking, **losses: float) -> None:
 
 
 def test_nodes_with_other_amounts_are_rated_again_and_keep_their_loss() -> None:
-    ranking, amounts = NodeRanking("ab"), NodeVersions()
+    ranking, amounts = NodeRanking(NO_AMOUNTS, "ab"), NodeVersions()
     ranking.outdate(prices := (1.0,), amounts)
     rated(ranking, a=1.0, b=1.0)
     amounts.bump({"b", "unknown"})
@@ -49,7 +50,7 @@ def test_nodes_with_other_amounts_are_rated_again_and_keep_their_loss() -> None:
 
 
 def test_losses_under_earlier_prices_come_last_and_are_renewed_first_the_best_before_all() -> None:
-    ranking, amounts = NodeRanking(["new", "c"]), NodeVersions()
+    ranking, amounts = NodeRanking(NO_AMOUNTS, ["new", "c"]), NodeVersions()
     ranking.outdate((1.0,), amounts)
     rated(ranking, a=2.0, b=1.0, c=3.0)
     ranking.outdate((2.0,), amounts)

@@ -21,7 +21,7 @@ from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
 from dra_extender.scheduling.evaluation.filter_result import FilterResult
 from dra_extender.scheduling.evaluation.least_loss import LeastLoss, _among
 from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
-from dra_extender.scheduling.evaluation.node_results import NodeEvaluation
+from dra_extender.scheduling.evaluation.node_results import NodeEvaluation, NodeResults
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.scheduling.prioritize import PlainPods
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
@@ -346,41 +346,56 @@ async def test_a_call_rates_a_bounded_number_of_nodes() -> None:
     assert set(response.fitting) <= ranking.losses.keys()
 
 
-def begun(world: Preserving) -> tuple[LeastLoss, NodeEvaluation]:
+def begun(world: Preserving) -> tuple[LeastLoss, NodeResults, NodeEvaluation]:
     """An evaluation of what the pod `a` asks for, none of whose nodes was searched."""
     found = find_claims(world.ask("a", 8), world.ledger)
     assert not isinstance(found, Rejection)
     demand = world.extender.allocator.demand(found)
     assert isinstance(demand, Demand)
     evaluator = world.extender._filter.evaluator
-    ranking = evaluator._ranking
-    assert isinstance(ranking, LeastLoss)
-    return ranking, evaluator._results.begin_call(demand, CallBudget(SystemClock(), math.inf))
+    least_loss, results = evaluator._least_loss, evaluator._results
+    assert isinstance(least_loss, LeastLoss)
+    return least_loss, results, results.begin_call(demand, CallBudget(SystemClock(), math.inf), 4)
+
+
+def rate_due(least_loss: LeastLoss, results: NodeResults, evaluation: NodeEvaluation, ranking: NodeRanking) -> None:
+    for name in least_loss.due(ranking, evaluation, 64):
+        least_loss.rate(ranking, name, results.find(evaluation, name))
 
 
 async def test_a_pause_leaves_all_nodes_without_a_rating_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    least_loss, evaluation = begun(Preserving(n1=1, n2=1))
+    least_loss, results, evaluation = begun(Preserving(n1=1, n2=1))
     evaluation.under_holds = {"n2"}
-    ranking = NodeRanking(["n1", "n2"])
+    ranking = NodeRanking(NO_AMOUNTS, ["n1", "n2"])
 
     def paused(*_: object) -> None:
         raise SearchPaused
 
     with monkeypatch.context() as patch:
-        patch.setattr(least_loss._results.allocator, "search", paused)
+        patch.setattr(results.allocator, "search", paused)
         with pytest.raises(SearchPaused):
-            least_loss._rate(evaluation, ranking, NO_AMOUNTS, 64)
+            rate_due(least_loss, results, evaluation, ranking)
     assert set(ranking.unrated) == {"n1", "n2"}
-    assert least_loss._rate(evaluation, ranking, NO_AMOUNTS, 64) == 63
+    rate_due(least_loss, results, evaluation, ranking)
     assert set(ranking.unrated) == {"n2"}
 
 
-async def test_a_node_whose_search_was_paused_is_rated_after_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    least_loss, evaluation = begun(Preserving(n1=1, n2=1))
+async def test_a_node_whose_search_was_stopped_stays_due_and_ends_the_ratings() -> None:
+    least_loss, results, evaluation = begun(Preserving(n1=1, n2=1))
     evaluation.under_holds = frozenset()
-    ranking = NodeRanking(["n1", "n2"])
-    monkeypatch.setattr(least_loss._results.allocator, "defers_node", lambda _, node: node == "n2")
-    least_loss._rate(evaluation, ranking, NO_AMOUNTS, 64)
+    evaluation.budget.close()
+    ranking = NodeRanking(NO_AMOUNTS, ["n1", "n2"])
+    rate_due(least_loss, results, evaluation, ranking)
+    assert set(ranking.unrated) == {"n1", "n2"}
+    assert evaluation.searched == 1
+
+
+async def test_a_node_whose_search_was_paused_is_rated_after_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    least_loss, results, evaluation = begun(Preserving(n1=1, n2=1))
+    evaluation.under_holds = frozenset()
+    ranking = NodeRanking(NO_AMOUNTS, ["n1", "n2"])
+    monkeypatch.setattr(results.allocator, "defers_node", lambda _, node: node == "n2")
+    rate_due(least_loss, results, evaluation, ranking)
     assert list(ranking) == ["n1"]
     assert set(ranking.unrated) == {"n2"}
 
@@ -389,32 +404,35 @@ async def test_ratings_end_with_the_slice_of_time(monkeypatch: pytest.MonkeyPatc
     """Before the evaluation and after it, but for a few."""
     monkeypatch.setattr(least_loss_module, "_RATED_ANYWAY", 1)
     nodes = ["n1", "n2", "n3"]
-    least_loss, evaluation = begun(Preserving(n1=1, n2=1, n3=1))
+    least_loss, results, evaluation = begun(Preserving(n1=1, n2=1, n3=1))
     evaluation.under_holds = frozenset()
-    evaluation.fits = {name: least_loss._results.find(evaluation, name) for name in nodes}
+    evaluation.fits = {name: results.find(evaluation, name) for name in nodes}
     evaluation.budget = budget = CallBudget(Ticking(), 1_000.0)
     budget.open_slice(1.5)
-    assert least_loss._rate(evaluation, NodeRanking(nodes), NO_AMOUNTS, 64) == 62
+    ranking = NodeRanking(NO_AMOUNTS, nodes)
+    rate_due(least_loss, results, evaluation, ranking)
+    assert len(ranking.losses) == 2
     budget.open_slice(1.5)
     for rated in (["n1", "n2"], ["n1", "n2", "n3"]):
         result = FilterResult()
-        least_loss.rate("a", evaluation, result)
+        least_loss.add_losses(least_loss.ranking("a", evaluation), evaluation, result)
         assert list(result.losses) == rated
         budget.close()
 
 
 async def test_losses_after_a_search_are_those_of_a_new_ranking_under_the_present_prices() -> None:
     world = Preserving(n1=2, n2=4)
-    least_loss, evaluation = begun(world)
+    least_loss, results, evaluation = begun(world)
     evaluation.under_holds = frozenset()
-    evaluation.fits = {name: least_loss._results.find(evaluation, name) for name in ("n1", "n2")}
+    evaluation.fits = {name: results.find(evaluation, name) for name in ("n1", "n2")}
     losses = []
     for expected in ((), PAIRS):
         world.extender.expect(expected)
         world.extender.learn_expected()
-        least_loss.rate("a", evaluation, result := FilterResult())
-        ranking = NodeRanking(evaluation.fits)
-        least_loss._rate(evaluation, ranking, world.ledger.free_amounts.asked_by("a"), 64)
+        kept = least_loss.ranking("a", evaluation)
+        least_loss.add_losses(kept, evaluation, result := FilterResult())
+        ranking = NodeRanking(kept.pod_amounts, evaluation.fits)
+        rate_due(least_loss, results, evaluation, ranking)
         assert result.losses == ranking.losses
         losses.append(result.losses)
     assert all(losses[0].values())

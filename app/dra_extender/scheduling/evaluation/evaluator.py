@@ -1,7 +1,8 @@
 """Evaluates one demand on many nodes, in the order that the placement policy prefers, and ahead of the next call."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -10,11 +11,12 @@ from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device import DeviceId
+from dra_extender.model.lazy_node_names import rotated
 from dra_extender.scheduling.call_budget import CallBudget, within_slice
 from dra_extender.scheduling.evaluation.backoff import DEVICES_IN_BACKOFF, BackoffUsage
 from dra_extender.scheduling.evaluation.filter_result import FilterResult, NodeResult
 from dra_extender.scheduling.evaluation.least_loss import HELD_IN_ORDER, LeastLoss
-from dra_extender.scheduling.evaluation.node_results import NODE_UNKNOWN, NodeEvaluation, NodeResults
+from dra_extender.scheduling.evaluation.node_results import ALL_NODES, NODE_UNKNOWN, NodeEvaluation, NodeResults
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.telemetry.metrics import Metrics
 
@@ -28,12 +30,13 @@ _RATED_AHEAD: Final = (1_024, 8)
 class NodeEvaluator:
     """Evaluates many nodes for one demand."""
 
-    def __init__(self, ledger: Ledger, metrics: Metrics, results: NodeResults, ranking: LeastLoss | None) -> None:
-        """`ranking`: decides which nodes come first; None: the order of the call does, for upstream's scores."""
+    def __init__(self, ledger: Ledger, metrics: Metrics, results: NodeResults, least_loss: LeastLoss | None) -> None:
+        """`least_loss`: decides which nodes come first; None: the order of the call does, for upstream's scores."""
         self._ledger = ledger
         self._metrics = metrics
         self._results = results
-        self._ranking = ranking
+        self._least_loss = least_loss
+        self._held_in_order = 0 if least_loss is None else HELD_IN_ORDER
         self.allocator = results.allocator
         self._cached_results = 0
         metrics.before_render(self._publish)
@@ -42,67 +45,67 @@ class NodeEvaluator:
         self,
         pod_uid: str,
         demand: Demand,
-        nodes: Collection[str],
-        in_order: Iterable[str],
+        nodes: Sequence[str],
         max_feasible: int,
         budget: CallBudget,
         result: FilterResult,
     ) -> Sequence[str]:
         """Evaluate the nodes and add what was found to `result`; return the nodes that are under holds.
 
-        Deferred nodes come last, and so do nodes under holds, except the first HELD_IN_ORDER of a ranking.
-        `in_order`: the same nodes; their order applies to those that no ranking orders.
+        Nodes that no ranking orders are evaluated in their order, beginning at a place that depends on the pod.  Deferred nodes
+        come last, and so do nodes under holds, except the first HELD_IN_ORDER of a ranking.
         Evaluation stops at `max_feasible` nodes that fit, unless nodes that fit differ in score terms.
         """
-        evaluation = self._results.begin_call(demand, budget)
-        ranking, table, under_holds = self._ranking, evaluation.table, evaluation.under_holds
-        if not table.fits:
+        evaluation = self._results.begin_call(demand, budget, max_feasible)
+        table, find, least_loss = evaluation.table, self._results.find, self._least_loss
+        cached, known_rejected = table.fits, table.rejected
+        in_order = _from_own_place(pod_uid, nodes)
+        if not cached:
             in_order = list(in_order)
             texts = table.texts_of(in_order)
             if texts is not None:
                 self._cached_results += len(in_order)
                 result.reject_batch(in_order, texts, table.rejection)
                 return ()
-        ordered = in_order if ranking is None else ranking.order(pod_uid, evaluation, nodes, in_order)
-        held_in_order, find, searched = HELD_IN_ORDER if ranking else 0, self._results.find, evaluation.searched
-        held_nodes: list[str] = []
-        eager: list[str] = []
-        paused: list[str] = []
-        cached, known_rejected = table.fits, table.rejected
-        fits, rejected = evaluation.fits, evaluation.rejected
+        ranking = None
+        if least_loss is not None:
+            ranking = least_loss.ranking(pod_uid, evaluation)
+            for name in least_loss.due_in_call(ranking, evaluation):
+                least_loss.rate(ranking, name, cached.get(name) or find(evaluation, name))
+            in_order = least_loss.order(ranking, evaluation, nodes, in_order)
+        fits, searched = evaluation.fits, evaluation.searched
         # Without function calls for nodes with a cached result: the loop runs over thousands of them.
-        for name in ordered:
+        for name in in_order:
             node_result = cached.get(name)
             if node_result is not None:
                 fits[name] = node_result
                 if node_result.score_terms:
-                    evaluation.equal = False
+                    evaluation.max_feasible = ALL_NODES
             elif name in known_rejected:
-                rejected.append(name)
+                evaluation.rejected.append(name)
                 continue
-            else:
-                if under_holds is None or name in under_holds:
-                    if len(eager) == held_in_order:
-                        held_nodes.append(name)
-                        continue
-                    eager.append(name)
-                elif self.allocator.defers_node(demand, name):
-                    paused.append(name)
-                    continue
-                node_result = find(evaluation, name)
-                evaluation.add(name, node_result)
-                if node_result.rejection is not None:
-                    continue
-            if len(fits) >= max_feasible and evaluation.equal:
+            elif self._comes_later(evaluation, name) or not evaluation.add(name, find(evaluation, name)):
+                continue
+            if len(fits) >= evaluation.max_feasible:
                 break
-        for name in (*held_nodes, *paused):
-            if len(fits) >= max_feasible and evaluation.equal:
+        for name in (*evaluation.held[self._held_in_order :], *evaluation.paused):
+            if len(fits) >= evaluation.max_feasible:
                 break
             evaluation.add(name, find(evaluation, name))
         self._report(evaluation, evaluation.searched - searched, result)
-        if ranking is not None:
-            ranking.rate(pod_uid, evaluation, result)
-        return [*eager, *held_nodes]
+        if least_loss is not None and ranking is not None:
+            least_loss.add_losses(ranking, evaluation, result)
+        return evaluation.held
+
+    def _comes_later(self, evaluation: NodeEvaluation, name: str) -> bool:
+        """Return whether the node is evaluated after the others, and take note of it if it is under holds."""
+        if evaluation.is_held(name):
+            evaluation.held.append(name)
+            return len(evaluation.held) > self._held_in_order
+        is_paused = self.allocator.defers_node(evaluation.demand, name)
+        if is_paused:
+            evaluation.paused.append(name)
+        return is_paused
 
     def _report(self, evaluation: NodeEvaluation, searched: int, result: FilterResult) -> None:
         """Add what was found to the result of the call; `searched`: how many of these nodes were searched, not cached."""
@@ -129,8 +132,9 @@ class NodeEvaluator:
     def evaluate_without_devices(
         self,
         devices: frozenset[DeviceId],
+        pod_uid: str,
         demand: Demand,
-        nodes: Iterable[str],
+        nodes: Sequence[str],
         max_feasible: int,
         budget: CallBudget,
         result: FilterResult,
@@ -144,7 +148,7 @@ class NodeEvaluator:
         usage_in_backoff = BackoffUsage(usage, devices)
         fits: dict[str, NodeResult] = {}
         rejected: dict[str, Rejection] = {}
-        for name in nodes:
+        for name in _from_own_place(pod_uid, nodes):
             node = ledger.nodes.get(name)
             if node is None:
                 rejected[name] = NODE_UNKNOWN
@@ -171,11 +175,11 @@ class NodeEvaluator:
         result.reject_batch(list(rejected), texts, rejected.__getitem__)
 
     def prefetch(self, demand: Demand, count: int, max_feasible: int, budget: CallBudget) -> bool:
-        """Evaluate up to `count` nodes that changed since the last call; returns whether more may be stale.
+        """Evaluate up to `count` nodes that changed since the last call, then renew ratings; return whether more may be stale.
 
         The next pod with the same demand then finds cached results.  Nodes under holds are skipped while `max_feasible` others fit.
         """
-        evaluation = self._results.begin(demand, budget)
+        evaluation = self._results.begin(demand, budget, max_feasible)
         table = evaluation.table
         while table.stale and count:
             name, _ = table.stale.popitem()
@@ -186,7 +190,17 @@ class NodeEvaluator:
             count -= 1
             if self._results.find(evaluation, name).limited:
                 table.stale.clear()
-        more = self._ranking is not None and self._ranking.prefetch(evaluation, count)
+        least_loss = self._least_loss
+        if least_loss is None:
+            return bool(table.stale)
+        more = not count or least_loss.renew(evaluation, count)
+        if more and evaluation.is_late():
+            return True
+        for ranking in least_loss.rankings(evaluation):
+            for name in least_loss.due(ranking, evaluation, count):
+                count -= 1
+                least_loss.rate(ranking, name, table.fits.get(name) or self._results.find(evaluation, name))
+            more |= not count
         return more or bool(table.stale)
 
     def _publish(self) -> None:
@@ -248,3 +262,8 @@ class Prefetch:
             signal.leave(changed)
         self._waits = False
         self._begin()
+
+
+def _from_own_place(pod_uid: str, nodes: Sequence[str]) -> Iterable[str]:
+    """Return the nodes, beginning at a place that depends on the pod, so that pods spread."""
+    return rotated(nodes, zlib.crc32(pod_uid.encode()))

@@ -6,6 +6,7 @@ from itertools import chain, filterfalse, islice
 from operator import itemgetter
 from typing import Final
 
+from dra_extender.allocator.fragmentation.kinds import NodeAmounts
 from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.scheduling.evaluation.expected_demand import PlacementRooms
 
@@ -15,15 +16,17 @@ _NAME: Final = itemgetter(1)
 class NodeRanking:
     """The nodes that fit by what the placement costs the expected demand (their loss), of equal losses by name.
 
+    `pod_amounts`: CPU and memory of the pods that are placed.
     `losses` are all under the present `prices`, the version of the expected demand, because losses under different prices cannot be
     compared.  `earlier`: nodes whose loss is known only under earlier prices, by that loss.  `unrated`: nodes whose loss is not
     known, or is that of earlier prices, CPU or memory.  `rooms` has what the losses were computed from.
     """
 
-    __slots__ = ("_amounts_place", "_order", "earlier", "losses", "prices", "rooms", "unrated")
+    __slots__ = ("_amounts_place", "_order", "earlier", "losses", "pod_amounts", "prices", "rooms", "unrated")
 
-    def __init__(self, nodes: Iterable[str]) -> None:
+    def __init__(self, pod_amounts: NodeAmounts, nodes: Iterable[str]) -> None:
         """No node is rated yet; those that come last are rated first."""
+        self.pod_amounts = pod_amounts
         self.losses: dict[str, float] = {}
         self.earlier: dict[str, None] = {}
         self.rooms: dict[str, PlacementRooms] = {}

@@ -1,5 +1,6 @@
 """The results of demands on nodes: cached, those of an equivalent node, or searched."""
 
+import sys
 from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,12 +16,12 @@ from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.evaluation.filter_result import NodeResult, PlacementTemplate
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
 from dra_extender.scheduling.evaluation.result_table import ClassResult, ResultTable
 from dra_extender.scheduling.evaluation.scoring import has_alternatives, placed_claims
 from dra_extender.telemetry.metrics import Metrics
 
 NODE_UNKNOWN: Final = Rejection(code=Code.NODE_UNKNOWN)
+ALL_NODES: Final = sys.maxsize
 _SECOND: Final = 2
 _MOST_DEMANDS: Final = 1_000
 """A demand takes 3 to 5 KB in addition to its results, and at each new one the results of all are counted."""
@@ -33,22 +34,23 @@ _UNKNOWN: Final = NodeResult(0, 0, NODE_UNKNOWN, NODE_UNKNOWN.summary)
 class NodeEvaluation:
     """The evaluation of one demand on many nodes, and what was found so far.
 
-    `equal`: the nodes that fit do not differ in score terms so far.  `rejected`: nodes that the table has as rejected.
-    `uncached`: other nodes that do not fit; they are unknown, under holds, or not searched to the end.  `ranking`: what decides
-    the order of the nodes; None if no loss does.
+    `max_feasible`: so many nodes that fit are enough, unless some of them have score terms.
+    `rejected`: nodes that the table has as rejected.  `uncached`: other nodes that do not fit; they are unknown, under holds, or
+    not searched to the end.  `held` are nodes under holds, and `paused` nodes whose search was paused: most of them come last.
     """
 
     demand: Demand
     table: ResultTable
     budget: CallBudget
     under_holds: Container[str] | None
-    equal: bool = False
+    max_feasible: int
     fits: dict[str, NodeResult] = field(default_factory=dict)
     rejected: list[str] = field(default_factory=list)
     uncached: dict[str, NodeResult] = field(default_factory=dict)
+    held: list[str] = field(default_factory=list)
+    paused: list[str] = field(default_factory=list)
     searched: int = 0
     limited: bool = False
-    ranking: NodeRanking | None = None
 
     def is_held(self, name: str) -> bool:
         return self.under_holds is None or name in self.under_holds
@@ -57,17 +59,18 @@ class NodeEvaluation:
         """Return whether the slice of time, or the call, is over, so that optional work should be left out."""
         return self.budget.closed or self.budget.slice_over
 
-    def add(self, name: str, result: NodeResult) -> None:
-        """Add the result of a node that was not cached as valid."""
+    def add(self, name: str, result: NodeResult) -> bool:
+        """Add the result of a node that was not cached as valid; return whether the node fits."""
         if result.rejection is None:
             self.fits[name] = result
             if result.score_terms:
-                self.equal = False
+                self.max_feasible = ALL_NODES
         elif name in self.table.rejected:
             self.rejected.append(name)
         else:
             self.uncached[name] = result
             self.limited |= result.limited
+        return result.rejection is None
 
 
 class NodeResults:
@@ -94,9 +97,9 @@ class NodeResults:
         self._equivalence = equivalence
         self._packing = packing
 
-    def begin_call(self, demand: Demand, budget: CallBudget) -> NodeEvaluation:
+    def begin_call(self, demand: Demand, budget: CallBudget, max_feasible: int) -> NodeEvaluation:
         """Begin the evaluation of a filter call, and count the call."""
-        evaluation = self.begin(demand, budget)
+        evaluation = self.begin(demand, budget, max_feasible)
         table = evaluation.table
         table.calls += 1
         if table.calls == _SECOND:
@@ -104,7 +107,7 @@ class NodeResults:
             table.stale.update(dict.fromkeys(self._ledger.nodes))
         return evaluation
 
-    def begin(self, demand: Demand, budget: CallBudget) -> NodeEvaluation:
+    def begin(self, demand: Demand, budget: CallBudget, max_feasible: int) -> NodeEvaluation:
         """Begin an evaluation, such as a prefetch for later calls."""
         ledger, table = self._ledger, self._tables.use(demand.signature)
         if table is None:
@@ -112,7 +115,7 @@ class NodeResults:
             self._tables[demand.signature] = table
         under_holds = ledger.nodes_under_holds()
         table.drop_changed(ledger.state_versions, ledger.hold_versions, under_holds)
-        return NodeEvaluation(demand, table, budget, under_holds, equal=not table.alternatives)
+        return NodeEvaluation(demand, table, budget, under_holds, ALL_NODES if table.alternatives else max_feasible)
 
     def find(self, evaluation: NodeEvaluation, name: str) -> NodeResult:
         """Return the node's result: the cached one if it is valid, otherwise that of an equivalent node, otherwise of a search."""
