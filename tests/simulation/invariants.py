@@ -15,7 +15,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import read_pod_group
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import SliceReader
-from dra_extender.scheduling.claims.preconditions import Readiness, evaluate_conditions
+from dra_extender.scheduling.claims.readiness import Readiness, evaluate_conditions
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Key, StoredKind, part

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.resource_claim import claim_from
-from dra_extender.scheduling.claims.preconditions import Readiness, evaluate_conditions
+from dra_extender.scheduling.claims.readiness import Readiness, evaluate_conditions
 from dra_extender.simulator.apiserver.objects import KIND_OF, Json, Key, StoredKind, group_name, key_of, part
 from dra_extender.simulator.apiserver.store import Change, Store, WatchEventType
 from dra_extender.simulator.controllers.claims import claims_of

@@ -34,7 +34,7 @@ from dra_extender.scheduling.binding.condition_wait import ConditionWait
 from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.reservations import ClaimReserver
-from dra_extender.scheduling.claims import preconditions, writer
+from dra_extender.scheduling.claims import pod_claims, writer
 from dra_extender.scheduling.gang.permit import Permit
 from dra_extender.scheduling.holds.stale_holds import StaleHolds
 from dra_extender.scheduling.reclaim.controller import ReclaimController
@@ -160,7 +160,7 @@ PLANTED: Final[dict[str, Plant]] = {
     "bind looks at nothing before the Binding": _instead(ConditionWait, "confirm", _nothing_awaited),
     "the Binding comes before the claims": _instead(BindSession, "_write_claims", _binding_first),
     "bind goes on for a pod that is gone": _instead(BindSession, "cancel_reason", _nothing),
-    "bind takes no account of where a claim is allocated": _instead(preconditions, "why_unusable_on", _nothing),
+    "bind takes no account of where a claim is allocated": _instead(pod_claims, "why_unusable_on", _nothing),
     "a hold is taken whatever has been allocated since": _all(
         _instead(BindDecision, "_held_placements", _held_whatever_has_changed), _UNCOMPARED
     ),

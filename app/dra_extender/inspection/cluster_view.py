@@ -44,7 +44,7 @@ from dra_extender.nodefit.node_fit import CLOSED, NodeFit, NodeRefusal, read_fit
 from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
-from dra_extender.scheduling.claims.preconditions import ClaimReadiness, evaluate_conditions
+from dra_extender.scheduling.claims.readiness import ClaimReadiness, evaluate_conditions
 from dra_extender.scheduling.evaluation.filter_result import FilterResult
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.hold_report import HoldReport

@@ -24,7 +24,7 @@ from dra_extender.model.device import CounterConsumption, Device, DeviceId, Pool
 from dra_extender.model.metadata import Moment, split_key
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.claims.preconditions import conditional_devices
+from dra_extender.scheduling.claims.readiness import conditional_devices
 
 AT_ALLOCATION: Final = "at allocation"
 NOW: Final = "now"

@@ -17,12 +17,8 @@ from dra_extender.scheduling.call_budget import Awaited, CallBudget, within_slic
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, existing_claim, with_subject
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, gang_of
-from dra_extender.scheduling.claims.preconditions import (
-    PodClaims,
-    find_pod_claims,
-    why_not_ready,
-    why_unusable_on,
-)
+from dra_extender.scheduling.claims.pod_claims import PodClaims, find_pod_claims, why_unusable_on
+from dra_extender.scheduling.claims.readiness import why_not_ready
 from dra_extender.scheduling.evaluation.backoff import NODE_IN_BACKOFF, DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator, Prefetch
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
@@ -281,7 +277,7 @@ class Filter:
         evaluator, in_backoff = self.evaluator, self.backoff.devices_of(pod.uid)
         result: FilterResult | None = None
         for asked in query.attempts:
-            adopted, result = result, FilterResult(open=asked.claims.open, held=asked.claims.held)
+            adopted, result = result, FilterResult(open=asked.open, held=asked.held)
             names = nodes if adopted is None else [name for name in nodes if not self._can_adopt(query, name)]
             for demand, group in self._group_by_demand(asked, query.demand, names, budget, result):
                 max_feasible = self.options.offered_nodes - len(result.fits)
@@ -305,11 +301,10 @@ class Filter:
         asked = find_pod_claims(pod, ledger)
         if isinstance(asked, Rejection):
             return rejected_everywhere(nodes, asked)
-        claims = asked.claims
         now, timeout = self.clock.now(), options.binding_timeout_seconds
-        if options.binding_conditions and (rejection := why_not_ready(claims.allocated, pod, ledger, now, timeout)):
+        if options.binding_conditions and (rejection := why_not_ready(asked.allocated, pod, ledger, now, timeout)):
             return rejected_everywhere(nodes, rejection)
-        demand = self.evaluator.allocator.demand(claims.open, budget) if claims.open else None
+        demand = self.evaluator.allocator.demand(asked.open, budget) if asked.open else None
         if isinstance(demand, UnreadSpecs):
             return FilterResult(unfinished=demand)
         if isinstance(demand, Rejection):
@@ -338,7 +333,7 @@ class Filter:
 
         `open_demand`: the demand of the open claims only; None if there are none.
         """
-        open_claims = asked.claims.open
+        open_claims = asked.open
         for extended_claim, names in self._group_remaining_nodes(asked, nodes, result):
             claims = open_claims if extended_claim is None else (*open_claims, extended_claim)
             if not claims:
@@ -363,8 +358,7 @@ class Filter:
 
         Nodes that are unknown, or that extended resources or decided claims exclude, are rejected instead.
         """
-        claims = asked.claims
-        if asked.need is None and claims.open and not (claims.allocated or claims.held):
+        if asked.need is None and asked.open and not (asked.allocated or asked.held):
             return ((None, nodes),)
         groups: dict[int, tuple[FoundClaim | None, list[str]]] = {}
         for name in nodes:

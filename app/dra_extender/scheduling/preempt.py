@@ -12,10 +12,9 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.usage import Reduced
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.call_budget import Awaited, CallBudget, within_slice
-from dra_extender.scheduling.claims.extended_need import extended_need
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
-from dra_extender.scheduling.claims.preconditions import PodClaims, sort_claims
+from dra_extender.scheduling.claims.pod_claims import sort_claims
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
@@ -67,8 +66,8 @@ class Preempt:
     ) -> Mapping[str, Sequence[str]] | UnreadSpecs:
         """Return the entries of `victims` whose nodes are feasible for these claims; a pass after a pause repeats no search."""
         ledger = self.ledger
-        asked = PodClaims(pod, sort_claims(pod_claims, ledger), extended_need(pod, ledger))
-        undecided = (*asked.claims.held, *asked.claims.open)
+        asked = sort_claims(pod, pod_claims, ledger)
+        undecided = (*asked.held, *asked.open)
         feasible_nodes: dict[str, Sequence[str]] = {}
         for name, uids in victims.items():
             node = ledger.nodes.get(name)

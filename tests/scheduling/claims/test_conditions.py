@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
 from dra_extender.model.resource_claim import ResourceClaim, claim_from
-from dra_extender.scheduling.claims.preconditions import Readiness, conditional_devices, evaluate_conditions
+from dra_extender.scheduling.claims.readiness import Readiness, conditional_devices, evaluate_conditions
 from hypothesis import given
 from hypothesis import strategies as st
 

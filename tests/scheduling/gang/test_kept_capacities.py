@@ -7,7 +7,7 @@ import pytest
 from dra_extender.allocator.state.features import Features
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.call_budget import CallBudget
-from dra_extender.scheduling.claims.preconditions import PodClaims
+from dra_extender.scheduling.claims.pod_claims import PodClaims
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.gang.members import candidate_of, members_of
 from dra_extender.scheduling.gang.offers import GangOffers

@@ -9,7 +9,7 @@ from dra_extender.model.managed_fields import Writers, writers_of
 from dra_extender.model.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, only_node
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import FINALIZER, ClaimStatus, ConsumerReference, ResourceClaim, claim_from
-from dra_extender.scheduling.claims.preconditions import Readiness
+from dra_extender.scheduling.claims.readiness import Readiness
 from dra_extender.scheduling.reclaim.release_reasons import (
     RELEASE_MESSAGES,
     ConsumerState,

@@ -13,7 +13,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.scheduling.claims.extended_need import ExtendedNeed, extended_need
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
-from dra_extender.scheduling.claims.preconditions import Readiness, evaluate_conditions
+from dra_extender.scheduling.claims.readiness import Readiness, evaluate_conditions
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 
 FITS = "pod waits although it fits"

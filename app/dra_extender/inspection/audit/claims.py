@@ -19,7 +19,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import GROUP, POD_GROUPS, is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, subject_of
-from dra_extender.scheduling.claims.preconditions import Readiness, evaluate_conditions
+from dra_extender.scheduling.claims.readiness import Readiness, evaluate_conditions
 
 _POD_GROUP: Final = "PodGroup"
 _UNSUPPORTED: Final = f"which only a kubelet with {GROUP_RESERVATIONS_FEATURE} accepts"

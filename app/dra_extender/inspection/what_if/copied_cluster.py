@@ -19,7 +19,7 @@ from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.metadata import time_text
 from dra_extender.model.resource_claim import read_claim, read_head
-from dra_extender.scheduling.claims.preconditions import conditional_devices
+from dra_extender.scheduling.claims.readiness import conditional_devices
 from dra_extender.scheduling.ports.cluster import NotFoundError
 from dra_extender.simulator.apiserver.cluster import MemoryClaims, MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, with_claims

@@ -20,7 +20,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import CLOSED, NodeFilter, NodeRefusal
 from dra_extender.scheduling.claims.extended_need import existing_claim, subject_of
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
-from dra_extender.scheduling.claims.preconditions import Readiness
+from dra_extender.scheduling.claims.readiness import Readiness
 from dra_extender.scheduling.evaluation.filter_result import FilterResult, RejectionGroup
 
 _FILTERS: Final = (

@@ -34,7 +34,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.preconditions import why_unusable_on
+from dra_extender.scheduling.claims.pod_claims import why_unusable_on
 
 _LONGEST: Final = 80
 

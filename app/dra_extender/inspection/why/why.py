@@ -72,7 +72,7 @@ from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.api_json import ModelError, decode, listed
 from dra_extender.model.pod import Pod, WholePod
 from dra_extender.scheduling.claims.lookup import gang_of
-from dra_extender.scheduling.claims.preconditions import Readiness
+from dra_extender.scheduling.claims.readiness import Readiness
 from dra_extender.scheduling.evaluation.filter_result import FilterResult
 
 _CAUSES_OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS, Cause.NODES, Cause.NOT_DEVICES})

@@ -20,7 +20,7 @@ from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.extended_need import existing_claim
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.preconditions import find_pod_claims, why_unusable_on
+from dra_extender.scheduling.claims.pod_claims import find_pod_claims, why_unusable_on
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 
 _MOST_PODS: Final = 500
@@ -142,8 +142,8 @@ class Competitors:
         asked = find_pod_claims(pod, ledger)
         if isinstance(asked, Rejection):
             return asked.code not in _NOT_NOW
-        claims, need = asked.claims, None if existing_claim(pod, ledger) is not None else asked.need
-        undecided = (*claims.held, *claims.open)
+        need = None if existing_claim(pod, ledger) is not None else asked.need
+        undecided = (*asked.held, *asked.open)
         if need is None:
             published = [device for device in published if self._may_serve(undecided, device, budget)]
         if not published or ledger.member_fit.refusal(pod.uid, budget):
@@ -151,7 +151,7 @@ class Competitors:
         known = _answers_to(ledger.member_fit.digest(pod.uid), budget)
         for device in published:
             for node in device.nodes:
-                if not self._admits(pod, node, claims.allocated, known, budget):
+                if not self._admits(pod, node, asked.allocated, known, budget):
                     continue
                 if need is None:
                     return True

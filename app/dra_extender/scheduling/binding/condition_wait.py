@@ -18,13 +18,8 @@ from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.reservations import Unreserve
 from dra_extender.scheduling.claims.extended_need import with_subject
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.preconditions import (
-    ClaimReadiness,
-    Readiness,
-    conditional_devices,
-    evaluate_conditions,
-    why_unusable_on,
-)
+from dra_extender.scheduling.claims.pod_claims import why_unusable_on
+from dra_extender.scheduling.claims.readiness import ClaimReadiness, Readiness, conditional_devices, evaluate_conditions
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock, Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import ClaimReleasedError, RetryableError

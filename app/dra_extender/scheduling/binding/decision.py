@@ -12,10 +12,10 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.binding.conflicts import AllocationConflict, find_violation, pool_reader
 from dra_extender.scheduling.call_budget import CallBudget
-from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, extended_need, with_subject
+from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, with_subject
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.preconditions import sort_claims, why_excluded, why_fully_reserved
+from dra_extender.scheduling.claims.pod_claims import PodClaims, sort_claims, why_fully_reserved
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage, DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.holds.service import HoldService, with_new_share_ids
@@ -44,15 +44,15 @@ class BindDecision:
         node = ledger.nodes.get(node_name)
         if node is None:
             raise RetryableError(f"node {node_name} is not known yet")
-        claims = sort_claims(pod_claims, ledger)
+        asked = sort_claims(pod, pod_claims, ledger)
         rejection = (
-            self._unserved(pod, node, pod_claims)
+            _unserved(asked, node, pod_claims)
             or why_fully_reserved(pod_claims, ledger)
-            or why_excluded(pod, node, claims, ledger)
+            or asked.why_excluded(node, ledger)
         )
         if rejection is not None:
             raise RetryableError(with_subject(pod, rejection).text)
-        undecided = (*claims.held, *claims.open)
+        undecided = (*asked.held, *asked.open)
         if not undecided:
             return ()
         placements = self._held_placements(undecided, node_name)
@@ -63,7 +63,7 @@ class BindDecision:
         demand = self._allocator.demand(undecided, budget)
         if isinstance(demand, UnreadSpecs):
             return demand
-        for claim in claims.held:
+        for claim in asked.held:
             self._holds.release_claim(claim.uid)
         if isinstance(demand, Rejection):
             raise RetryableError(with_subject(pod, demand).text)
@@ -80,17 +80,6 @@ class BindDecision:
             self._backoff.bind_undone(pod.uid, node_name)
             raise RetryableError(f"pod does not fit on node {node_name} any more: {conflict.kind} {conflict.what}")
         return placed
-
-    def _unserved(self, pod: Pod, node: Node, pod_claims: tuple[FoundClaim, ...]) -> Rejection | None:
-        """Return why these claims do not serve the pod's extended resources on the node as it is now."""
-        need = extended_need(pod, self._ledger)
-        claim_need = None if need is None else need.on(node)
-        if isinstance(claim_need, Rejection):
-            return claim_need
-        spec_digests = [claim.record.spec_digest for claim in pod_claims if claim.label == EXTENDED_LABEL]
-        if spec_digests != ([] if claim_need is None else [claim_need.claim.record.spec_digest]):
-            return Rejection(code=Code.EXTENDED_RESOURCE, detail=f"node {node.name} serves it differently now")
-        return None
 
     def _held_placements(self, undecided: tuple[FoundClaim, ...], node: str) -> Decided | None:
         """Return the held placements, if each claim has one here and nothing that was read to decide it has changed since."""
@@ -123,3 +112,14 @@ class BindDecision:
         holdings = [holding for _, placement in decided for holding in placement.holdings]
         pool_of = pool_reader(self._ledger.slices, self._allocator.pools_of(node))
         return find_violation(holdings, self._ledger.claims.usage, pool_of, self._allocator.compatibility_check)
+
+
+def _unserved(asked: PodClaims, node: Node, pod_claims: tuple[FoundClaim, ...]) -> Rejection | None:
+    """Return why these claims do not serve the pod's extended resources on the node as it is now."""
+    claim_need = None if asked.need is None else asked.need.on(node)
+    if isinstance(claim_need, Rejection):
+        return claim_need
+    spec_digests = [claim.record.spec_digest for claim in pod_claims if claim.label == EXTENDED_LABEL]
+    if spec_digests != ([] if claim_need is None else [claim_need.claim.record.spec_digest]):
+        return Rejection(code=Code.EXTENDED_RESOURCE, detail=f"node {node.name} serves it differently now")
+    return None

@@ -23,7 +23,7 @@ from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, read_claim
 from dra_extender.model.templated_claim import suffix_of
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, ExtendedClaimNeed, extended_need
 from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of
-from dra_extender.scheduling.claims.preconditions import why_unusable_on
+from dra_extender.scheduling.claims.pod_claims import why_unusable_on
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, NotFoundError
 from dra_extender.scheduling.ports.errors import ClaimReleasedError, RetryableError

@@ -15,7 +15,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
-from dra_extender.scheduling.claims.preconditions import PodClaims
+from dra_extender.scheduling.claims.pod_claims import PodClaims
 from dra_extender.scheduling.evaluation.filter_result import FilterResult, rejected_everywhere
 from dra_extender.scheduling.gang.members import (
     GangSnapshot,
@@ -354,7 +354,7 @@ class GangCoordinator:
     def _hold(self, group: PodGroup, assignments: Mapping[str, Assignment], candidates: Sequence[PodClaims]) -> None:
         # First the holds that exist: a new one may end the oldest of the namespace.
         for candidate in candidates:
-            for held_claim in candidate.claims.held if candidate.pod.uid in assignments else ():
+            for held_claim in candidate.held if candidate.pod.uid in assignments else ():
                 self.holds.extend(held_claim.uid, candidate.pod.uid)
         meta = group.metadata
         users: dict[str, list[str]] = {}

@@ -12,7 +12,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.extended_need import existing_claim, planned_uid
-from dra_extender.scheduling.claims.preconditions import PodClaims, find_pod_claims
+from dra_extender.scheduling.claims.pod_claims import PodClaims, find_pod_claims
 
 _MOST_NAMED: Final = 3
 _REPORT_BEGIN: Final = "0/"
@@ -157,7 +157,7 @@ def candidate_of(pod: Pod, ledger: Ledger) -> PodClaims | Rejection | None:
     existing = None if candidate.need is None else existing_claim(pod, ledger)
     if existing is not None:
         candidate = candidate.adopting(existing)
-    return candidate if candidate.claims.open or planned_claim(candidate) else None
+    return candidate if candidate.open or planned_claim(candidate) else None
 
 
 def planned_claim(candidate: PodClaims) -> str:
@@ -175,9 +175,7 @@ def members_of(
     """
     kinds_by_pod: dict[str, dict[str, Hashable]] = {}
     for candidate in candidates:
-        kinds = kinds_by_pod[candidate.pod.uid] = {
-            claim.uid: claim.record.spec_digest for claim in candidate.claims.open
-        }
+        kinds = kinds_by_pod[candidate.pod.uid] = {claim.uid: claim.record.spec_digest for claim in candidate.open}
         if planned := planned_claim(candidate):
             kinds[planned] = candidate.pod.extended_requests
     users = Counter(uid for kinds in kinds_by_pod.values() for uid in kinds)
@@ -187,7 +185,7 @@ def members_of(
         kinds = kinds_by_pod[pod.uid]
         shared = frozenset(uid for uid in kinds if users[uid] > 1)
         claim_kinds = tuple(uid if uid in shared else digest for uid, digest in kinds.items())
-        decided = frozenset(claim.uid for claim in (*candidate.claims.allocated, *candidate.claims.held))
+        decided = frozenset(claim.uid for claim in (*candidate.allocated, *candidate.held))
         kind = (
             claim_kinds,
             decided,
@@ -207,4 +205,4 @@ def members_of(
 def _devices_asked(candidate: PodClaims) -> int:
     """Return about how many devices the member asks for; mode All counts as many."""
     extended = sum(request.amount for container in candidate.pod.extended_requests for request in container.requests)
-    return extended + sum(claim.record.devices for claim in candidate.claims.open)
+    return extended + sum(claim.record.devices for claim in candidate.open)

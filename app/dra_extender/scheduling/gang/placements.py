@@ -18,7 +18,7 @@ from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.extended_need import ExtendedClaimNeed
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.preconditions import PodClaims
+from dra_extender.scheduling.claims.pod_claims import PodClaims
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
@@ -91,7 +91,7 @@ class PlacementOracle:
         ignored_holds, freed, candidates = request.ignored_holds, request.freed, request.candidates
         usage = ledger.usage_without(ignored_holds, freed) if ignored_holds or freed else ledger.usage()
         self._by_uid = {member.pod.uid: member for member in candidates}
-        self._claims = {claim.uid: claim for member in candidates for claim in member.claims.open}
+        self._claims = {claim.uid: claim for member in candidates for claim in member.open}
         self._extended = {uid: member for member in candidates if (uid := planned_claim(member))}
         self._offered = request.offered
         self._usage = BackoffUsage(usage, backed_off) if backed_off else usage

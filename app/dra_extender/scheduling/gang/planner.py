@@ -147,7 +147,7 @@ class GangPlanner:
         reasons = []
         for member in request.candidates:
             if member.pod.uid in result.unplaceable:
-                demand = self.allocator.demand(member.claims.open, budget) if member.claims.open else None
+                demand = self.allocator.demand(member.open, budget) if member.open else None
                 if isinstance(demand, UnreadSpecs):
                     raise PlanUnfinishedError(demand)
                 reasons.append((member.pod, demand if isinstance(demand, Rejection) else _NOT_EVEN_ALONE))
@@ -157,7 +157,7 @@ class GangPlanner:
         """Raise PlanUnfinishedError with all specs that the ledger does not keep; they are read before the search begins."""
         unread: dict[bytes, ClaimRecord] = {}
         for member in request.candidates:
-            for record in self.allocator.unread_specs(member.claims.open).records:
+            for record in self.allocator.unread_specs(member.open).records:
                 if record.claim.metadata.uid not in budget.read_again:
                     unread.setdefault(record.spec_digest, record)
         if unread:
@@ -175,7 +175,7 @@ class GangPlanner:
 
     def _facts(self, request: PlanRequest) -> _PlanFacts:
         ledger, members = self.ledger, request.candidates
-        claims = (claim for member in members for claim in (*member.claims.open, *member.claims.held))
+        claims = (claim for member in members for claim in (*member.open, *member.held))
         return _PlanFacts(
             state=ledger.state_versions.place,
             held=ledger.hold_versions.place,

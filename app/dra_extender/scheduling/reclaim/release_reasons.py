@@ -21,7 +21,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
 from dra_extender.scheduling.claims.lookup import named_claims
-from dra_extender.scheduling.claims.preconditions import ClaimReadiness, Readiness, evaluate_conditions
+from dra_extender.scheduling.claims.readiness import ClaimReadiness, Readiness, evaluate_conditions
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
