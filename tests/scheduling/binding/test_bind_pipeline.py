@@ -16,6 +16,7 @@ from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 from dra_extender.telemetry.decision_metrics import SearchLane
 
+from tests.support.scheduling.adversity import edit
 from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import CONDITIONS, InMemoryExtender
 from tests.support.turns import turns, until
@@ -107,6 +108,29 @@ async def test_of_a_decision_in_slices_that_fails_all_slices_are_charged_but_no_
     with pytest.raises(RetryableError, match="does not fit any more"):
         await bind
     assert await world.metric("dra_extender_search_seconds_total", lane=SearchLane.NAMESPACE) == 0.5
+
+
+async def test_a_bind_that_fails_ends_no_allocation_that_another_bind_writes(world: InMemoryExtender) -> None:
+    """The claim was allocated when the first bind decided, and has been deallocated since."""
+    world.add_pod("p2", "c1", "c2")
+    world.allocate("c1", "gpu-0")
+    claims, first_goes, second_goes = Seam(world.cluster.claims), asyncio.Event(), asyncio.Event()
+    claims.before("update", first_goes.wait, second_goes.wait)
+    claims.before("update_status", edit(world, lambda claim: claim.pop("status")))
+    restart(world, claims=claims)
+    async with world.watching():
+        first = asyncio.create_task(world.bind("p2", "n1"))
+        await until(lambda: not world.devices("c1"))
+        await turns()
+        second = asyncio.create_task(world.bind("p1", "n1"))
+        await until(lambda: claims.calls.count("update") == 2)
+        first_goes.set()
+        with pytest.raises(RetryableError, match="claim default/c1 was deallocated meanwhile"):
+            await first
+        assert world.known_claim("c1").pending is not None
+        second_goes.set()
+        await second
+    assert world.node_of("p1") == "n1"
 
 
 async def test_of_several_claims_one_cannot_be_written_and_the_next_bind_writes_that_one_alone(

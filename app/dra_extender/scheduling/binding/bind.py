@@ -54,7 +54,8 @@ class BindSession:
 
     `_binder` has the collaborators of all sessions.  `key`: namespace and name of the pod.  `callers`: for each caller an event
     that is set when it disconnects.  `other_node`: where the scheduler wants the pod now instead.  `recheck` fires when
-    `cancel_reason` may have changed.  `pod`, `claims` and `deadline` (monotonic seconds) are set by `bind`.
+    `cancel_reason` may have changed.  `pod`, `claims` and `deadline` (monotonic seconds) are set by `bind`.  `_pending`: the
+    allocations that this bind has made pending and has not written yet, by UID of the claim.
     """
 
     _binder: "Bind"
@@ -71,6 +72,7 @@ class BindSession:
     _confirmed: tuple[object, ...] | None = None
     _decided: bool = False
     _live: dict[str, bytes] = field(default_factory=dict)
+    _pending: dict[str, ClaimPlacement] = field(default_factory=dict)
 
     async def bind(self) -> None:
         """Decide, write, wait and post the Binding."""
@@ -97,7 +99,9 @@ class BindSession:
                         with binder.spans.step("wait for the watch"):
                             await self._confirm_delivery()
                     finally:
-                        binder.busy_claims.end_unwritten(self.claims)
+                        for claim in self.claims:
+                            if claim.uid in self._pending:
+                                binder.busy_claims.end(claim.record)
                     with binder.spans.step("wait for binding conditions"):
                         ready = await self._wait_for_conditions()
                     if extended is not None:
@@ -179,7 +183,8 @@ class BindSession:
         stamp = time_text(binder.cluster.clock.now())
         for claim, placement in decided:
             timed = msgspec.structs.replace(placement.allocation, allocation_timestamp=stamp)
-            binder.ledger.begin_pending(claim.uid, ClaimPlacement(allocation=timed, holdings=placement.holdings))
+            self._pending[claim.uid] = ClaimPlacement(allocation=timed, holdings=placement.holdings)
+            binder.ledger.begin_pending(claim.uid, self._pending[claim.uid])
         self._decided = True
         node = binder.ledger.nodes.get(self.node)
         if node is not None and (by_group := reserved_through_group(claims, node, binder.ledger)):
@@ -220,14 +225,17 @@ class BindSession:
 
     async def _write_claim(self, claim: FoundClaim) -> None:
         binder, record = self._binder, claim.record
-        if record.pending is not None:
+        placement = self._pending.get(claim.uid)
+        if placement is not None:
             try:
-                await binder.conflicts.wait_for_guards(record, self)
+                await binder.conflicts.wait_for_guards(placement, self)
                 live = self._live.pop(claim.uid, b"") if self._live else b""
-                await binder.writer.allocate(record, record.pending, claim.consumer, live)
+                await binder.writer.allocate(record, placement, claim.consumer, live)
             except OutcomeUnknownError:
+                del self._pending[claim.uid]
                 binder.busy_claims.resolve(record)
                 raise
+            del self._pending[claim.uid]
             binder.busy_claims.end(record)
             return
         await binder.writer.release_if_shares_lost(record, claim.consumer.uid)

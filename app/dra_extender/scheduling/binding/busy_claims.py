@@ -1,14 +1,13 @@
 """The claims about which no bind may decide now."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.notifier import Notifier
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
-from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.writer import ClaimWriter
 
 
@@ -24,7 +23,7 @@ class BusyClaims:
         self._writer = writer
         self._supervisor = supervisor
         self._locked: set[str] = set()
-        self._in_doubt: dict[str, asyncio.Task[None]] = {}
+        self._in_doubt: set[asyncio.Task[None]] = set()
 
     @contextmanager
     def lock_claim(self, claim_uid: str) -> Iterator[None]:
@@ -45,25 +44,19 @@ class BusyClaims:
         self._ledger.end_pending(record.claim.metadata.uid)
         self.changed.fire()
 
-    def end_unwritten(self, claims: Sequence[FoundClaim]) -> None:
-        """Give up what is still pending of these claims, except allocations that may be stored (`resolve`)."""
-        for claim in claims:
-            if claim.record.pending is not None and claim.uid not in self._in_doubt:
-                self.end(claim.record)
-
     def resolve(self, record: ClaimRecord) -> None:
         """Read in the background what the API server stored; until then the allocation stays pending, and no other pod gets it."""
-        uid = record.claim.metadata.uid
-        task = self._in_doubt[uid] = self._supervisor.begin(BackgroundTask.BIND, self._writer.read_stored(record))
+        task = self._supervisor.begin(BackgroundTask.BIND, self._writer.read_stored(record))
+        self._in_doubt.add(task)
 
         def resolved(_: asyncio.Task[None]) -> None:
-            del self._in_doubt[uid]
+            self._in_doubt.discard(task)
             self.end(record)
 
         task.add_done_callback(resolved)
 
     async def drain(self) -> None:
         """Stop reading what the API server stored; the next process finds it by its watch."""
-        for task in tuple(self._in_doubt.values()):
+        for task in tuple(self._in_doubt):
             task.cancel()
-        await asyncio.gather(*self._in_doubt.values(), return_exceptions=True)
+        await asyncio.gather(*self._in_doubt, return_exceptions=True)

@@ -23,7 +23,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.notifier import wait_for_any
 from dra_extender.ledger.slices import SliceIndex
 from dra_extender.ledger.usage import Reduced, UsageTable
-from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.allocation_snapshot import is_snapshotted
 from dra_extender.model.device import PoolId
 from dra_extender.model.pod import Pod
@@ -251,14 +251,14 @@ class ConflictYield:
                 self.backoff.bind_undone(bind.pod.uid, bind.node)
                 raise ClaimReleasedError(text)
 
-    async def wait_for_guards(self, record: ClaimRecord, bind: "BindSession") -> None:
-        """Return when no guard claim that is due to be deleted has a device of this pending allocation.
+    async def wait_for_guards(self, placement: ClaimPlacement, bind: "BindSession") -> None:
+        """Return when no guard claim that is due to be deleted has a device of this placement.
 
         Its deletion would remove the device from the other scheduler's set again, if it came after our write.
         """
-        if record.pending is None or not len(self.ledger.guards):
+        if not len(self.ledger.guards):
             return
-        devices = whole_devices(record.pending.holdings)
+        devices = whole_devices(placement.holdings)
         until = min(bind.deadline, self.clock.monotonic() + MOST_WAIT_SECONDS)
         while leaving := [device for device in devices if self.guards.is_leaving(device)]:
             if self.clock.monotonic() >= until:
