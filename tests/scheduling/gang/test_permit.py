@@ -100,6 +100,24 @@ async def test_a_deleted_member_ends_its_own_wait_only(world: GangExtender) -> N
     first["b"].cancel()
 
 
+async def test_a_member_that_fails_before_it_is_bound_ends_its_own_wait_only(world: GangExtender) -> None:
+    """Or it would be one of those with which the gang starts."""
+    await offered(world)
+    first = {pod: asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"}
+    await turns()
+    world.cluster.store.edit_unchecked(
+        Key(StoredKind.POD, "default", "a"), lambda pod: pod["status"].update(phase="Failed")
+    )
+    await turns()
+    last = asyncio.create_task(world.bind("c", "n1"))
+    with pytest.raises(RetryableError, match="pod default/a is over already"):
+        await asyncio.wait_for(first["a"], 5)
+    await turns()
+    assert not any(world.node_of(pod) for pod in "abc")
+    for bind in (first["b"], last):
+        bind.cancel()
+
+
 async def test_too_few_members_give_up_in_words() -> None:
     world = GangExtender()
     world.options = world.short_binding()

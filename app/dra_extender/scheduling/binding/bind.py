@@ -124,6 +124,8 @@ class BindSession:
         pod = ledger.pods.by_uid(self.uid)
         if ledger.pods.was_deleted(self.uid) or (pod is not None and pod.deleting):
             return f"pod {name} does not exist any more"
+        if pod is not None and pod.finished:
+            return f"pod {name} is over already"
         if pod is not None and pod.node_name not in ("", self.node):
             return _ALREADY_BOUND.format(name, pod.node_name)
         if self.other_node:
