@@ -171,7 +171,7 @@ class Extender:
             metrics,
             options,
         )
-        self._pods = PodResolver(ledger, cluster.pods, clock, options)
+        self._pods = PodResolver(ledger, cluster.pods, cluster.pod_groups, clock, options)
         self.permit = Permit(ledger, clock, options.reclaim_grace_seconds)
         self._busy_claims = BusyClaims(ledger, writer, supervisor)
         return Bind(

@@ -1,6 +1,7 @@
 """No member of a gang is bound before enough of them have all they need, and nobody waits for ever."""
 
 import asyncio
+import dataclasses
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 
@@ -166,6 +167,22 @@ async def test_members_whose_group_is_gone_wait_for_nobody(world: GangExtender) 
     sinks_of(world.ledger)["podgroups"].deleted("default", "g", "g-uid")
     assert world.extender.permit.waiting_gang("g-uid") is None
     first.cancel()
+
+
+@pytest.mark.parametrize("claims", [(), ("card",)])
+async def test_a_member_whose_group_the_watch_has_not_brought_is_not_bound_by_itself(claims: tuple[str, ...]) -> None:
+    """Its gang would start with it, whether or not the others can come."""
+    world = GangExtender()
+    world.options = dataclasses.replace(world.options, pod_group_claims=False)
+    world.start()
+    world.cards("n1", 2)
+    world.add_claim("card")
+    world.silence("podgroups")
+    world.add_group("late", 2)
+    world.add_member("late", "member", *claims)
+    with pytest.raises(RetryableError, match="PodGroup default/late is not known yet"):
+        await world.bind("member", "n1")
+    assert not world.node_of("member")
 
 
 async def test_members_without_devices_wait_with_the_others(world: GangExtender) -> None:

@@ -83,6 +83,7 @@ class BindSession:
             if pod.node_name != self.node:
                 raise RetryableError(_ALREADY_BOUND.format(pod.key, pod.node_name))
             return
+        await binder.pods.check_group(pod)
         async with binder.extended.claim_for(pod, self.node) as extended:
             try:
                 if not pod.needs_devices:
@@ -352,6 +353,7 @@ class Bind:
         await self.pods.wait_for_node(node)
         pod = self.pods.delivered(namespace, name, uid)
         if pod is not None and not pod.needs_devices and not pod.node_name and gang_of(pod, self.ledger) is None:
+            await self.pods.check_group(pod)
             await self.post_binding(pod, node)
             return
         while (session := self.sessions.get(uid)) is not None and session.node != node:

@@ -12,7 +12,7 @@ from dra_extender.model.pod import Pod, RequestPod
 from dra_extender.runtime.token_bucket import TokenBuckets
 from dra_extender.scheduling.call_budget import Awaited, CallBudget
 from dra_extender.scheduling.claims.lookup import claim_names, names_missing
-from dra_extender.scheduling.ports.cluster import Claims, Clock, ClusterError, NotFoundError, Pods
+from dra_extender.scheduling.ports.cluster import Claims, Clock, ClusterError, NotFoundError, PodGroups, Pods
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.time_slices import TimeSlices
@@ -176,9 +176,10 @@ class PodResolver:
     without the names of the claims that were created for it, is read from the API server once.
     """
 
-    def __init__(self, ledger: Ledger, pods: Pods, clock: Clock, options: Options) -> None:
+    def __init__(self, ledger: Ledger, pods: Pods, groups: PodGroups, clock: Clock, options: Options) -> None:
         self._ledger = ledger
         self._pods = pods
+        self._groups = groups
         self._clock = clock
         self._schedulers = frozenset(options.scheduler_names)
         self._lookups = 0
@@ -236,6 +237,19 @@ class PodResolver:
                 f"pod {pod.key} belongs to scheduler {pod.scheduler_name or 'default-scheduler'}; "
                 f"scheduling.scheduler_names has {', '.join(sorted(self._schedulers))}"
             )
+
+    async def check_group(self, pod: Pod) -> None:
+        """Raise RetryableError if the pod's PodGroup exists and the watch has not delivered it: it may be that of a gang."""
+        groups = self._ledger.pod_groups
+        if pod.pod_group is None or not groups.served or groups.get(pod.namespace, pod.pod_group) is not None:
+            return
+        try:
+            await self._groups.read(pod.namespace, pod.pod_group)
+        except NotFoundError:
+            return
+        except (ClusterError, ModelError) as problem:
+            raise RetryableError(f"PodGroup {pod.namespace}/{pod.pod_group}: {problem}") from problem
+        raise RetryableError(f"PodGroup {pod.namespace}/{pod.pod_group} is not known yet: the watch has not brought it")
 
     async def wait_for_node(self, name: str) -> None:
         """Return when the watch has delivered the node, which kube-scheduler may know a moment before us."""
