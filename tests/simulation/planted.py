@@ -170,7 +170,7 @@ PLANTED: Final[dict[str, Plant]] = {
     "an unknown outcome counts as not stored": _instead(BusyClaims, "resolve", BusyClaims.end),
     "a locked claim is decided about": _instead(BusyClaims, "is_busy", _value(False)),
     "what was written counts when the watch brings it": _instead(Ledger, "assume_written", _known_only),
-    "the finalizer is not written": _instead(writer, "is_kept", _value(True)),
+    "the finalizer is not written": _instead(writer, "has_finalizer_and_snapshot", _value(True)),
     "the allocation is written without its reservation": _instead(writer, "with_allocation", _without_reservation),
     "a further pod is not reserved for": _instead(ClaimReserver, "reserve", _nothing_awaited),
     "a status is written over a later one": _instead(KubeClaims, "update_status", _stored_without_version),

@@ -28,7 +28,7 @@ from dra_extender.scheduling.claims.extended_claims import ExtendedClaims, Exten
 from dra_extender.scheduling.claims.group_entries import most_entries, reserved_through_group
 from dra_extender.scheduling.claims.live_reads import PodResolver, SpecReader, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, gang_of, names_missing
-from dra_extender.scheduling.claims.writer import ClaimWriter, OutcomeUnknownError, is_kept
+from dra_extender.scheduling.claims.writer import ClaimWriter, OutcomeUnknownError, has_finalizer_and_snapshot
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.gang.permit import Permit, QuorumNotReachedError
 from dra_extender.scheduling.holds.service import HoldService
@@ -273,7 +273,11 @@ class BindSession:
         ready = [claim.record.claim for claim in self.claims]
         for claim, then in zip(self.claims, before, strict=True):
             snapshot = then.metadata.annotations.get(SNAPSHOT_ANNOTATION)
-            if snapshot is not None and not is_kept(claim.record.claim, snapshot) and is_snapshotted(then):
+            if (
+                snapshot is not None
+                and not has_finalizer_and_snapshot(claim.record.claim, snapshot)
+                and is_snapshotted(then)
+            ):
                 await self._binder.writer.restore(claim.record, snapshot)
         return ready
 

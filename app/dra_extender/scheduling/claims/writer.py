@@ -86,7 +86,7 @@ class ClaimWriter:
                     with self._counted("reserve"):
                         return await self._claims.update_status(*key, with_reservations(raw, (consumer,)))
                 raise RetryableError(f"claim {claim.metadata.full_name} was allocated by another scheduler")
-            if not is_kept(claim, snapshot):
+            if not has_finalizer_and_snapshot(claim, snapshot):
                 with self._counted("prepare"):
                     raw = await self._claims.update(*key, with_finalizer_and_snapshot(claim, snapshot))
             with self._counted("allocate"):
@@ -97,7 +97,7 @@ class ClaimWriter:
         stored_allocation = stored.claim.status.allocation
         if stored_allocation is None or not same_devices(stored_allocation, placement.allocation):
             raise RetryableError(f"claim {stored.claim.metadata.full_name}: the API server did not keep the allocation")
-        for field in stripped(allocation, stored_allocation):
+        for field in dropped_fields(allocation, stored_allocation):
             self._metrics.stripped_fields.labels(field).inc()
         stored.written, stored.written_for = stored_allocation, frozenset((consumer.uid,))
         return stored
@@ -167,7 +167,7 @@ class ClaimWriter:
                 stored is None
                 or allocation is None
                 or not same_allocation(stored, allocation)
-                or is_kept(claim, snapshot)
+                or has_finalizer_and_snapshot(claim, snapshot)
             ):
                 return raw
             with self._counted("prepare"):
@@ -383,7 +383,7 @@ def same_allocation(left: AllocationResult, right: AllocationResult) -> bool:
     return left.allocation_timestamp == right.allocation_timestamp and same_devices(left, right)
 
 
-def stripped(written: AllocationResult, stored: AllocationResult) -> Iterable[str]:
+def dropped_fields(written: AllocationResult, stored: AllocationResult) -> Iterable[str]:
     """Return the fields of the written allocation that are not in the stored one; the devices must be the same.
 
     The time is left out: 1.34 drops it while binding conditions are off, and the snapshot has it anyway.
@@ -401,7 +401,7 @@ def _identity(allocation: AllocationResult) -> list[tuple[str, str, str, str, st
     return [(result.request, *result.device_id, result.share_id) for result in allocation.devices.results]
 
 
-def is_kept(claim: ClaimHead, snapshot: str) -> bool:
+def has_finalizer_and_snapshot(claim: ClaimHead, snapshot: str) -> bool:
     metadata = claim.metadata
     return FINALIZER in metadata.finalizers and metadata.annotations.get(SNAPSHOT_ANNOTATION) == snapshot
 
