@@ -21,13 +21,12 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.supervision import BackgroundTask, StoppableWork, Supervisor
 from dra_extender.scheduling.claims.writer import ClaimWriter
+from dra_extender.scheduling.podgroup_claims.competing_controller import CompetingController, unrecorded
 from dra_extender.scheduling.podgroup_claims.plan import (
-    CompetingController,
     PublishClaims,
     ReconcilePlan,
     is_kept_by_protection,
     plan_reconcile,
-    unrecorded,
 )
 from dra_extender.scheduling.podgroup_claims.writer import PodGroupClaimWriter
 from dra_extender.scheduling.ports.cluster import (
