@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from dra_extender.inspection.audit.claims import admission_failures
 from dra_extender.inspection.audit.findings import Invariant
-from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
+from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupEntryPolicy
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import FINALIZER, ResourceClaim, claim_from
@@ -57,7 +57,7 @@ def claim(
 def words(asked: Pod, *claims: ResourceClaim, groups: bool = False) -> list[str]:
     """What the kubelet says."""
     by_key = {each.metadata.key: each for each in claims}
-    kubelets = GroupReservation.ALWAYS if groups else GroupReservation.NEVER
+    kubelets = GroupEntryPolicy.ALWAYS if groups else GroupEntryPolicy.NEVER
     return [each.why for each in admission_failures(asked, by_key.get, kubelets, None)]
 
 
@@ -145,14 +145,14 @@ def test_the_claim_for_extended_resources_is_judged_as_one_by_name() -> None:
 @pytest.mark.parametrize(
     ("kubelets", "declared", "fine"),
     [
-        (GroupReservation.ALWAYS, False, True),
-        (GroupReservation.NEVER, True, False),
-        (GroupReservation.AUTO, True, True),
-        (GroupReservation.AUTO, False, False),
+        (GroupEntryPolicy.ALWAYS, False, True),
+        (GroupEntryPolicy.NEVER, True, False),
+        (GroupEntryPolicy.AUTO, True, True),
+        (GroupEntryPolicy.AUTO, False, False),
     ],
 )
 def test_which_kubelets_accept_groups_is_told_or_known_by_node(
-    kubelets: GroupReservation, *, declared: bool, fine: bool
+    kubelets: GroupEntryPolicy, *, declared: bool, fine: bool
 ) -> None:
     node = Node(name="n0", declared_features=(GROUP_RESERVATIONS_FEATURE,) if declared else ())
     found = audit([claim(FOR_GROUP)], [], [pod(group="team")], [node], None, kubelets)
@@ -161,10 +161,10 @@ def test_which_kubelets_accept_groups_is_told_or_known_by_node(
 
 @pytest.mark.parametrize(
     ("kubelets", "fine"),
-    [(GroupReservation.ALWAYS, True), (GroupReservation.AUTO, True), (GroupReservation.NEVER, False)],
+    [(GroupEntryPolicy.ALWAYS, True), (GroupEntryPolicy.AUTO, True), (GroupEntryPolicy.NEVER, False)],
 )
 def test_what_was_generated_for_the_group_is_for_it_unless_no_kubelet_takes_it(
-    kubelets: GroupReservation, *, fine: bool
+    kubelets: GroupEntryPolicy, *, fine: bool
 ) -> None:
     found = claim(FOR_GROUP, owner=OF_GROUP)
     member = pod(GENERATED, RECORDED, group="team")

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 import pytest_asyncio
-from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.ledger.pod_groups import GroupEntryPolicy
 
 from tests.controlplane.objects import Object, device
 from tests.controlplane.planes import SECOND_DEFAULTS
@@ -50,7 +50,7 @@ async def crowd(scene: NamespaceFixture, count: int) -> list[str]:
     return nodes
 
 
-async def set_reservation(world: InstalledExtender, setting: GroupReservation, **scheduling: str) -> None:
+async def set_reservation(world: InstalledExtender, setting: GroupEntryPolicy, **scheduling: str) -> None:
     """Restart the extender with this setting of whose entries kubelets accept, and with others of scheduling."""
     settings = {"RESERVE_FOR_POD_GROUPS": setting.value, **scheduling}
     await world.extender.restart(
@@ -147,7 +147,7 @@ async def test_pod_257_is_refused_in_words_where_kubelets_accept_no_groups(
     groups: NamespaceFixture, world: InstalledExtender
 ) -> None:
     """It takes the place of one that goes."""
-    await set_reservation(world, GroupReservation.NEVER)
+    await set_reservation(world, GroupEntryPolicy.NEVER)
     await crowd(groups, MOST)
 
     async def all_bound() -> bool:
@@ -171,7 +171,7 @@ async def test_device_of_a_group_is_given_back_while_all_wait_and_kept_for_the_g
     The reservation outlives all pods, and ends with the group.
     """
     backoff = {"DEVICE_BACKOFF_SECONDS": "60", "RECLAIM_GRACE_SECONDS": "1"}
-    await set_reservation(world, GroupReservation.ALWAYS, **backoff)
+    await set_reservation(world, GroupEntryPolicy.ALWAYS, **backoff)
     driver = FakeDriver(groups)
     await fabric(groups, "gpu-0", "gpu-1")
     await groups.template("one")

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.state.features import Features
 from dra_extender.kube.leader_election import held_on
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.ledger.pod_groups import GroupEntryPolicy
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import node_from
@@ -124,7 +124,7 @@ def left_at_rest(store: Store, guard_namespace: str) -> Iterator[str]:
         [pod_from(each) for each in store.peek_all(StoredKind.POD)],
         [node_from(each) for each in store.peek_all(StoredKind.NODE)],
         [read_pod_group(each) for each in store.keyed(StoredKind.POD_GROUP).values()],
-        GroupReservation.AUTO,
+        GroupEntryPolicy.AUTO,
         guard_namespace,
     )
     yield from map(str, found)

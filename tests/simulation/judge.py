@@ -12,7 +12,7 @@ import msgspec
 from dra_extender.inspection.audit.claims import UsedClaim, used_claims
 from dra_extender.inspection.audit.findings import Invariant, InvariantViolation
 from dra_extender.ledger.guard_index import is_guard
-from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.ledger.pod_groups import GroupEntryPolicy
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.allocation_snapshot import holdings_of
 from dra_extender.model.api_json import ModelError
@@ -88,7 +88,7 @@ class Judge:
     def broken_in_full(self) -> list[str]:
         """As `broken`, with everything judged anew."""
         claims, slices, pods, nodes, groups = (_values(self._objects[kind]) for kind in self._read)
-        found = audit(claims, slices, pods, nodes, groups, GroupReservation.AUTO, self._guard_namespace)
+        found = audit(claims, slices, pods, nodes, groups, GroupEntryPolicy.AUTO, self._guard_namespace)
         pools = {pool: None for claim in claims for pool in self._pools(claim)}
         return sorted({*_texts(found), *(text for pool in pools for text in self._bound_twice(pool))})
 
@@ -231,7 +231,7 @@ class Judge:
         pods: list[Pod] | None = None,
         nodes: list[Node] | None = None,
     ) -> tuple[InvariantViolation, ...]:
-        auto = GroupReservation.AUTO
+        auto = GroupEntryPolicy.AUTO
         return audit(claims, slices or [], pods or [], nodes or [], None, auto, self._guard_namespace)
 
 

@@ -10,7 +10,7 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.cel.environment import LATEST, Release
 from dra_extender.config.service_settings import SettingsGroup
 from dra_extender.ledger.claim_record import NAMESPACE_BYTES
-from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.ledger.pod_groups import GroupEntryPolicy
 from dra_extender.scheduling.ports.options import (
     DevicesBesideCounters,
     Options,
@@ -198,8 +198,8 @@ class SchedulingSettings(SettingsGroup):
         description="Accept `.string`, `.int` and unqualified attribute names in selectors; kube-scheduler"
         " refuses them",
     )
-    reserve_for_pod_groups: GroupReservation = Field(
-        GroupReservation.AUTO,
+    reserve_for_pod_groups: GroupEntryPolicy = Field(
+        GroupEntryPolicy.AUTO,
         description="Reserve claims of PodGroups for the group (always), for each pod (never), or for up to 200"
         " pods, and further pods through the group on nodes whose kubelets accept that (auto); kubelets without"
         " DRAWorkloadResourceClaims do not start pods that are reserved only through their group",

@@ -21,8 +21,8 @@ def known_on(node: Node) -> bool | None:
     return True if GROUP_RESERVATIONS_FEATURE in node.declared_features else None
 
 
-class GroupReservation(StrEnum):
-    """Whether claims of PodGroups are reserved for the group or for each of its pods (256 at most).
+class GroupEntryPolicy(StrEnum):
+    """When pods get the entry of their PodGroup in `reservedFor` of a claim instead of entries of their own (256 at most).
 
     A kubelet whose gate is off refuses pods that are reserved only through their group.  AUTO reserves for the group on nodes
     that declare the feature, and where a claim has many entries already (`GroupEntryTrials`).  Such a kubelet also refuses
@@ -36,21 +36,21 @@ class GroupReservation(StrEnum):
 
     def applies_on(self, node: Node | None) -> bool:
         """Return whether to reserve for the group; without a node, when it is not known yet where the pod will run."""
-        if self is GroupReservation.AUTO:
+        if self is GroupEntryPolicy.AUTO:
             return node is not None and known_on(node) is True
-        return self is GroupReservation.ALWAYS
+        return self is GroupEntryPolicy.ALWAYS
 
     @property
     def may_apply(self) -> bool:
         """Return whether some kubelet may start pods with what was generated for their group."""
-        return self is not GroupReservation.NEVER
+        return self is not GroupEntryPolicy.NEVER
 
 
 class PodGroupIndex:
     """PodGroups by name.
 
     `served`: whether the cluster has PodGroups at all; without them a pod's group is nothing but a name.  `have_claims` is the
-    feature KEP-5729: without it a group has no claims.  `reservation`: which consumer their claims are reserved for.
+    feature KEP-5729: without it a group has no claims.  `entry_policy`: which consumer their claims are reserved for.
     `ends_entries`: whether a controller removes the entry of a PodGroup that is gone; otherwise AUTO adds none to make room.
     """
 
@@ -58,7 +58,7 @@ class PodGroupIndex:
         self.served = False
         self.have_claims = True
         self.ends_entries = True
-        self.reservation = GroupReservation.AUTO
+        self.entry_policy = GroupEntryPolicy.AUTO
         self._by_key: dict[tuple[str, str], PodGroup] = {}
 
     def __len__(self) -> int:

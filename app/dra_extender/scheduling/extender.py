@@ -138,7 +138,7 @@ class Extender:
         )
         self.group_entry_watch = GroupEntryWatch(ledger, cluster, self.claim_writer, metrics, options)
 
-        ledger.pod_groups.reservation = options.reserve_for_pod_groups
+        ledger.pod_groups.entry_policy = options.reserve_for_pod_groups
         ledger.pod_groups.have_claims = options.pod_group_claims
         ledger.pod_groups.ends_entries = options.reclaim_enabled
         ledger.guards.namespace = options.own_namespace

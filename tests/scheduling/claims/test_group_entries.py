@@ -4,7 +4,7 @@ import random
 
 import pytest
 from dra_extender.ledger.group_entry_trials import GroupEntrySupport
-from dra_extender.ledger.pod_groups import START_LABEL, GroupReservation
+from dra_extender.ledger.pod_groups import START_LABEL, GroupEntryPolicy
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
 from dra_extender.scheduling.claims.group_entries import UNABLE_SECONDS
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -281,7 +281,7 @@ async def test_members_of_a_gang_of_which_none_is_bound_find_nothing_out() -> No
     ("options", "because"),
     [
         ({"pod_group_claims": False}, "features.pod_group_claims is off"),
-        ({"reserve_for_pod_groups": GroupReservation.NEVER}, "scheduling.reserve_for_pod_groups is never"),
+        ({"reserve_for_pod_groups": GroupEntryPolicy.NEVER}, "scheduling.reserve_for_pod_groups is never"),
         ({"reclaim_enabled": False}, "scheduling.reclaim_enabled is off"),
     ],
 )

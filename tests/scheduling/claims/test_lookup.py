@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pod_groups import START_LABEL, GroupReservation
+from dra_extender.ledger.pod_groups import START_LABEL, GroupEntryPolicy
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
@@ -34,7 +34,7 @@ class PodOfGroup:
 
     def __init__(self) -> None:
         self.ledger = Ledger()
-        self.ledger.pod_groups.reservation = GroupReservation.ALWAYS
+        self.ledger.pod_groups.entry_policy = GroupEntryPolicy.ALWAYS
         self._versions = iter(range(1, 100))
 
     def claim(self, *owners: Json, **meta: Any) -> None:
@@ -123,7 +123,7 @@ def test_claim_of_a_group_is_reserved_for_its_owner_where_the_group_now_has_no_s
 @pytest.mark.parametrize("entry", [TEMPLATE, {"name": "dev", "podGroupResourceClaim": "dev"}])
 def test_what_was_generated_for_the_group_is_reserved_for_it(member: PodOfGroup, setting: str, entry: Json) -> None:
     """Where kubelets refuse that, they refuse the claim for whomever it is reserved."""
-    member.ledger.pod_groups.reservation = GroupReservation(setting)
+    member.ledger.pod_groups.entry_policy = GroupEntryPolicy(setting)
     member.claim(GROUP_OWNER)
     member.group(TEMPLATE)
     for node in (Node(name="n2"), None):
@@ -131,7 +131,7 @@ def test_what_was_generated_for_the_group_is_reserved_for_it(member: PodOfGroup,
 
 
 def test_what_was_generated_for_the_group_is_of_no_use_where_kubelets_know_no_groups(member: PodOfGroup) -> None:
-    member.ledger.pod_groups.reservation = GroupReservation.NEVER
+    member.ledger.pod_groups.entry_policy = GroupEntryPolicy.NEVER
     member.claim(GROUP_OWNER)
     member.group(TEMPLATE)
     code, detail = refused(member.find(TEMPLATE, recorded="c"))
@@ -205,7 +205,7 @@ def test_reservation_by_a_group_of_the_same_name_but_another_uid_is_not_ours(mem
 def test_without_the_feature_podgroups_have_no_claims(member: PodOfGroup, setting: str) -> None:
     """As in-tree with DRAWorkloadResourceClaims off: claims by name are reserved for pods, and what is the group's is refused."""
     member.ledger.pod_groups.have_claims = False
-    member.ledger.pod_groups.reservation = GroupReservation(setting)
+    member.ledger.pod_groups.entry_policy = GroupEntryPolicy(setting)
     member.ledger.pod_groups.served = True
     member.claim()
     assert member.one(NAMED, node=Node(name="n1", labels={START_LABEL: "true"})).consumer == POD

@@ -1,7 +1,7 @@
 """A claim that is reserved for a PodGroup is in use as long as one member is; a group that only waits keeps no devices."""
 
 import pytest
-from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.ledger.pod_groups import GroupEntryPolicy
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.reclaim.release_reasons import ConsumerState, group_state
 
@@ -35,7 +35,7 @@ def test_a_group_is_idle_when_members_wait_and_none_is_bound_or_being_bound(
 @pytest.fixture
 def world() -> InMemoryExtender:
     world = small_world()
-    world.ledger.pod_groups.reservation = GroupReservation.ALWAYS
+    world.ledger.pod_groups.entry_policy = GroupEntryPolicy.ALWAYS
     world.add_claim("shared")
     world.add_group("team", resourceClaims=[ENTRY])
     for name in ("m1", "m2"):

@@ -7,7 +7,7 @@ from dra_extender.inspection.audit.claims import claim_violations, extended_clai
 from dra_extender.inspection.audit.findings import Invariant, InvariantViolation
 from dra_extender.inspection.audit.pools import claims_text, neighbour_violations, pool_violations
 from dra_extender.ledger.guard_index import is_guard
-from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.ledger.pod_groups import GroupEntryPolicy
 from dra_extender.ledger.usage import UsageTable
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.allocation_snapshot import holdings_of
@@ -27,7 +27,7 @@ def audit(
     pods: Sequence[Pod],
     nodes: Sequence[Node],
     pod_groups: Sequence[PodGroup] | None = None,
-    kubelets: GroupReservation = GroupReservation.ALWAYS,
+    kubelets: GroupEntryPolicy = GroupEntryPolicy.ALWAYS,
     guard_namespace: str = "",
 ) -> tuple[InvariantViolation, ...]:
     """Everything that is wrong with the allocations of this cluster; empty when all rules hold.
@@ -88,7 +88,7 @@ def _claims(
 
 
 def _bound_pods(
-    claims: Sequence[ClaimHead], pods: Sequence[Pod], nodes: Sequence[Node], kubelets: GroupReservation
+    claims: Sequence[ClaimHead], pods: Sequence[Pod], nodes: Sequence[Node], kubelets: GroupEntryPolicy
 ) -> Iterable[InvariantViolation]:
     by_key: Mapping[tuple[str, str], ClaimHead] = {claim.metadata.key: claim for claim in claims}
     by_name = {node.name: node for node in nodes}

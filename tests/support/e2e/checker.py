@@ -9,7 +9,7 @@ import msgspec
 from dra_extender.allocator.state.features import Features
 from dra_extender.inspection.audit.findings import Invariant, InvariantViolation
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.ledger.pod_groups import GroupEntryPolicy
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.node import node_from
 from dra_extender.model.pod_group import PodGroup, read_pod_group
@@ -51,11 +51,11 @@ NEVER_TWICE: Final = frozenset({Invariant.AWAY, Invariant.KUBELET})
 """As NEVER, but about objects of several kinds: one look may meet them at different moments."""
 _LEDGER: Final = (NODES, DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_SLICES, POD_GROUPS, RESOURCE_CLAIMS, PODS)
 _NOT_FOUND = 404
-_AUTO: Final = GroupReservation.AUTO
+_AUTO: Final = GroupEntryPolicy.AUTO
 _SECONDS: Final = 60.0
 
 
-async def findings(api: ApiClient, kubelets: GroupReservation = _AUTO) -> tuple[InvariantViolation, ...]:
+async def findings(api: ApiClient, kubelets: GroupEntryPolicy = _AUTO) -> tuple[InvariantViolation, ...]:
     """What is wrong with the allocations of the cluster, by its API objects alone.
 
     `kubelets`, here and below: which of them accept claims of PodGroups (see `audit`).
@@ -69,7 +69,7 @@ async def findings(api: ApiClient, kubelets: GroupReservation = _AUTO) -> tuple[
     return audit(claims, slices, pods, nodes, await _pod_groups(api), kubelets, Options().own_namespace)
 
 
-async def forbidden_findings(api: ApiClient, kubelets: GroupReservation = _AUTO) -> list[InvariantViolation]:
+async def forbidden_findings(api: ApiClient, kubelets: GroupEntryPolicy = _AUTO) -> list[InvariantViolation]:
     """The findings that must not exist even while everything moves; printed too."""
     found = await findings(api, kubelets)
     doubtful = [each for each in found if each.rule in NEVER_TWICE]
@@ -77,7 +77,7 @@ async def forbidden_findings(api: ApiClient, kubelets: GroupReservation = _AUTO)
     return _printed([*(each for each in found if each.rule in NEVER), *(each for each in doubtful if each in again)])
 
 
-async def findings_at_rest(api: ApiClient, kubelets: GroupReservation = _AUTO) -> tuple[InvariantViolation, ...]:
+async def findings_at_rest(api: ApiClient, kubelets: GroupEntryPolicy = _AUTO) -> tuple[InvariantViolation, ...]:
     """As `findings`, with what must not be left when everything has come to rest: pods that wait although devices are free, and
     reservations of pods that wait.
     """
@@ -90,7 +90,7 @@ async def findings_at_rest(api: ApiClient, kubelets: GroupReservation = _AUTO) -
     return (*await findings(api, kubelets), *await asyncio.to_thread(tuple, waiting))
 
 
-async def expect_sound(api: ApiClient, kubelets: GroupReservation = _AUTO) -> None:
+async def expect_sound(api: ApiClient, kubelets: GroupEntryPolicy = _AUTO) -> None:
     """No finding: of the rules in NEVER at once, of the others a little later, when controllers have done their part.
 
     What is found in the end is printed.
@@ -98,7 +98,7 @@ async def expect_sound(api: ApiClient, kubelets: GroupReservation = _AUTO) -> No
     await _expect_none(api, partial(findings, api, kubelets))
 
 
-async def expect_rest(api: ApiClient, kubelets: GroupReservation = _AUTO) -> None:
+async def expect_rest(api: ApiClient, kubelets: GroupEntryPolicy = _AUTO) -> None:
     """As `expect_sound`, and every pod that fits is bound, and nothing is kept for pods that wait."""
     await _expect_none(api, partial(findings_at_rest, api, kubelets))
 

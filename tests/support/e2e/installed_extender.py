@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 import aiohttp
 import yaml
-from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.ledger.pod_groups import GroupEntryPolicy
 
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.cluster import ControlPlane
@@ -56,10 +56,10 @@ class Setup:
     scheduler_tls: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def kubelets(self) -> GroupReservation:
+    def kubelets(self) -> GroupEntryPolicy:
         """Which kubelets accept claims of PodGroups."""
-        told = self.environment.get("DRA_EXTENDER_SCHEDULING__RESERVE_FOR_POD_GROUPS", GroupReservation.AUTO)
-        return GroupReservation(told)
+        told = self.environment.get("DRA_EXTENDER_SCHEDULING__RESERVE_FOR_POD_GROUPS", GroupEntryPolicy.AUTO)
+        return GroupEntryPolicy(told)
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class InstalledExtender:
     api_relay: ApiRelay | None = None
     scheduler_pages: str = ""
     tolerated: list[str] = field(default_factory=list)
-    kubelets: GroupReservation = GroupReservation.AUTO
+    kubelets: GroupEntryPolicy = GroupEntryPolicy.AUTO
     scheduler: Mapping[str, Any] = field(default_factory=dict)
     scheduler_gates: Mapping[str, bool] = field(default_factory=dict)
     scheduler_tls: Mapping[str, str] = field(default_factory=dict)

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Final
 
 from dra_extender.inspection.audit.claims import admission_failures
-from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
+from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupEntryPolicy
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
@@ -26,7 +26,7 @@ class PodGroupExtender(InMemoryExtender):
         super().__init__(
             dataclasses.replace(
                 OPTIONS,
-                reserve_for_pod_groups=GroupReservation(setting),
+                reserve_for_pod_groups=GroupEntryPolicy(setting),
                 device_backoff_seconds=backoff,
                 binding_timeout_seconds=600.0,
             )
@@ -48,7 +48,7 @@ class PodGroupExtender(InMemoryExtender):
     def set_up(self, setting: str, *, served: bool = True) -> None:
         """A new process with this setting, on an API server that serves PodGroups or does not any more."""
         self._are_groups_served = served
-        self.options = dataclasses.replace(self.options, reserve_for_pod_groups=GroupReservation(setting))
+        self.options = dataclasses.replace(self.options, reserve_for_pod_groups=GroupEntryPolicy(setting))
         self.start()
         self.sync()
 
@@ -90,7 +90,7 @@ class PodGroupExtender(InMemoryExtender):
     def kubelet_accepts(self, pod: str, *, gate: bool) -> bool:
         """Whether the kubelet on the pod's node would start it, its gate being on or off."""
         claims = {claim.metadata.key: claim for claim in map(claim_from, self.cluster.store.all(StoredKind.CLAIM))}
-        kubelets = GroupReservation.ALWAYS if gate else GroupReservation.NEVER
+        kubelets = GroupEntryPolicy.ALWAYS if gate else GroupEntryPolicy.NEVER
         return not list(admission_failures(pod_from(self.pod(pod)), claims.get, kubelets, None))
 
     async def bound(self, *pods: str, node: str = "n1") -> None:

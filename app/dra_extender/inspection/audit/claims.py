@@ -8,7 +8,7 @@ from dra_extender.inspection.audit.findings import AuditFinding, Check, Invarian
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.guard_index import is_guard_reservation
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
+from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupEntryPolicy
 from dra_extender.model.allocation import AllocationResult, named_nodes
 from dra_extender.model.allocation_snapshot import allocated_at, is_snapshotted
 from dra_extender.model.api_json import ModelError
@@ -68,7 +68,7 @@ def used_claims(pod: Pod) -> Iterator[UsedClaim | AdmissionFailure]:
 
 
 def admission_failures(
-    pod: Pod, find_claim: FindClaim, kubelets: GroupReservation, node: Node | None
+    pod: Pod, find_claim: FindClaim, kubelets: GroupEntryPolicy, node: Node | None
 ) -> Iterator[AdmissionFailure]:
     """Yield why the kubelet would not start the bound pod, by claim.
 
@@ -86,14 +86,14 @@ def admission_failures(
             yield AdmissionFailure(use.subject, f"claim {use.name} {why}", missing=claim is None)
 
 
-def _refusal(pod: Pod, use: UsedClaim, claim: ClaimHead | None, kubelets: GroupReservation, node: Node | None) -> str:
+def _refusal(pod: Pod, use: UsedClaim, claim: ClaimHead | None, kubelets: GroupEntryPolicy, node: Node | None) -> str:
     if claim is None:
         return "does not exist"
     owner, group = claim.metadata.controller, pod.pod_group
     is_own = owner is not None and owner.uid == pod.uid
     is_groups = owner is not None and (owner.kind, owner.group, owner.name) == (_POD_GROUP, GROUP, group)
     # Where it is unknown whether the reservation of its PodGroup suffices, a pod that has started proves it.
-    by_name = kubelets.applies_on(node) or (kubelets is GroupReservation.AUTO and pod.has_started)
+    by_name = kubelets.applies_on(node) or (kubelets is GroupEntryPolicy.AUTO and pod.has_started)
     accepted = kubelets.may_apply if is_groups else by_name
     if use.generated and not is_groups and not is_own:
         return "was generated for another owner"
@@ -139,7 +139,7 @@ def claim_violations(claim: ClaimHead, is_live: IsLive) -> Iterator[InvariantVio
 
 
 def pod_violations(
-    pod: Pod, find_claim: FindClaim, node: Node | None, kubelets: GroupReservation
+    pod: Pod, find_claim: FindClaim, node: Node | None, kubelets: GroupEntryPolicy
 ) -> Iterator[InvariantViolation]:
     """Find why the kubelet of a bound pod would not start it, and what it lacks on its node (None if that is not known)."""
     if not pod.node_name or pod.finished:

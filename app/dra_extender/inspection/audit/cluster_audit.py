@@ -216,7 +216,7 @@ def _extended(claim: ClaimHead, ledger: Ledger) -> Iterable[InvariantViolation]:
 
 def _pods(cluster: AuditedCluster, devices: PublishedDevices) -> Steps:
     ledger = cluster.ledger
-    kubelets = ledger.pod_groups.reservation
+    kubelets = ledger.pod_groups.entry_policy
     find_claim = _claims_by_key(ledger)
     for pod in tuple(ledger.pods.all()):
         if pod.needs_devices and ledger.pods.by_uid(pod.uid) is pod:

@@ -13,7 +13,7 @@ from dra_extender.inspection.audit.published import PublishedDevices
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.objects import DEVICES, unread
 from dra_extender.inspection.why.report import DeviceCondition, NodeScore, PodDevice, PreferredAttribute
-from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.ledger.pod_groups import GroupEntryPolicy
 from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.allocation_snapshot import allocated_at, results_of
 from dra_extender.model.api_json import decode_shallow
@@ -109,7 +109,7 @@ def kubelet_refusals(view: ClusterView, pod: Pod) -> tuple[str, ...]:
     if unread(view.origin, {"resourceclaims"}, pod.namespace):
         return ()
     node = view.ledger.nodes.get(pod.node_name)
-    failures = admission_failures(pod, lambda key: view.claim(*key), GroupReservation.AUTO, node)
+    failures = admission_failures(pod, lambda key: view.claim(*key), GroupEntryPolicy.AUTO, node)
     return tuple(f"{failure.subject}: {failure.why}" for failure in failures)
 
 

@@ -15,7 +15,7 @@ from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.group_entry_trials import GroupEntrySupport, GroupEntryTrial
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pod_groups import START_LABEL, GroupReservation, known_on
+from dra_extender.ledger.pod_groups import START_LABEL, GroupEntryPolicy, known_on
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
@@ -85,7 +85,7 @@ def reserved_through_group(claims: Iterable[FoundClaim], node: Node, ledger: Led
 
 
 def _is_automatic(ledger: Ledger) -> bool:
-    return ledger.pod_groups.reservation is GroupReservation.AUTO and ledger.pod_groups.ends_entries
+    return ledger.pod_groups.entry_policy is GroupEntryPolicy.AUTO and ledger.pod_groups.ends_entries
 
 
 def why_full(claim: FoundClaim, ledger: Ledger) -> str:
@@ -95,9 +95,9 @@ def why_full(claim: FoundClaim, ledger: Ledger) -> str:
         return "features.pod_group_claims is off"
     if claim.group is None:
         return "pods of a PodGroup with this claim in its spec.resourceClaims may be more"
-    if groups.reservation is GroupReservation.NEVER:
+    if groups.entry_policy is GroupEntryPolicy.NEVER:
         return "scheduling.reserve_for_pod_groups is never"
-    if groups.reservation is GroupReservation.AUTO and not groups.ends_entries:
+    if groups.entry_policy is GroupEntryPolicy.AUTO and not groups.ends_entries:
         return f"scheduling.reclaim_enabled is off, so that nobody would end a reservation for the PodGroup; {_ADVICE}"
     return "there is no room for the entry of the PodGroup"
 
@@ -131,7 +131,7 @@ class GroupEntryWatch:
 
     async def look(self) -> None:
         """Go through all pods on trial once."""
-        if self._ledger.pod_groups.reservation is not GroupReservation.AUTO or not self._ledger.pod_groups.have_claims:
+        if self._ledger.pod_groups.entry_policy is not GroupEntryPolicy.AUTO or not self._ledger.pod_groups.have_claims:
             return
         # Bound pods of an earlier process, or of another scheduler, are on trial as well.
         for pod in self._ledger.group_entry_trials.unstarted():

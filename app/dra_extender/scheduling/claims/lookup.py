@@ -7,7 +7,7 @@ from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.group_entry_trials import GroupEntrySupport
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.ledger.pod_groups import GroupEntryPolicy
 from dra_extender.model.metadata import OwnerReference
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, PodResourceClaim
@@ -118,7 +118,7 @@ def is_crowded(claim: FoundClaim, ledger: Ledger) -> bool:
     groups = ledger.pod_groups
     return (
         claim.group is not None
-        and groups.reservation is GroupReservation.AUTO
+        and groups.entry_policy is GroupEntryPolicy.AUTO
         and groups.ends_entries
         and len(claim.record.claim.status.reserved_for) >= OWN_ENTRIES
     )
@@ -225,7 +225,7 @@ class _Lookup:
             return pods_claim
         group = self._group.consumer
         claim = pods_claim._replace(group=group)
-        by_group = self._ledger.pod_groups.reservation.applies_on(node)
+        by_group = self._ledger.pod_groups.entry_policy.applies_on(node)
         if not by_group and node is not None and is_crowded(claim, self._ledger):
             # On a node that is known to be unable the pod needs an entry of its own.
             support = self._ledger.group_entry_trials.support_on(pod.namespace, node, pod.uid)
@@ -252,7 +252,7 @@ class _Lookup:
             if is_groups:
                 detail = f"{pods_claim.name} is controlled by the PodGroup of this pod, and {_FEATURE_OFF}"
             return Rejection(code=Code.CLAIM_FOREIGN, claim=pods_claim.label, detail=detail)
-        if not groups.reservation.may_apply:
+        if not groups.entry_policy.may_apply:
             detail = f"{pods_claim.name}; the setting scheduling.reserve_for_pod_groups says so"
             return Rejection(code=Code.CLAIM_NOT_STARTED, claim=pods_claim.label, detail=detail)
         if pods_claim.reserved:

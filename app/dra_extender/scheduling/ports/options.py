@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dra_extender.cel.environment import LATEST, Release
-from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.ledger.pod_groups import GroupEntryPolicy
 
 
 class DevicesBesideCounters(StrEnum):
@@ -81,7 +81,7 @@ class Options:
     ready_devices_first: bool = True
     placement: PlacementPolicy = PlacementPolicy.PRESERVE
     binding_conditions: bool = True
-    reserve_for_pod_groups: GroupReservation = GroupReservation.AUTO
+    reserve_for_pod_groups: GroupEntryPolicy = GroupEntryPolicy.AUTO
     pod_group_claims: bool = True
     pod_group_trial_seconds: float = 60.0
     selector_libraries: Release = LATEST
