@@ -5,10 +5,13 @@ from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.events import AllocationObserved
 from dra_extender.scheduling.binding.conflicts import find_conflicting_claims
 from dra_extender.scheduling.binding.reports import DELETED_IN_USE_REASON
+from dra_extender.scheduling.ports.cluster import ServerUnavailableError
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.model.reading import pod_from
+from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import InMemoryExtender
 
 
@@ -137,3 +140,19 @@ async def test_a_filter_call_frees_nothing_of_a_pod_whose_binding_is_on_its_way(
     world.ledger.pods.binding_failed(pod.uid)
     await world.filter("first", "n1")
     assert (await world.filter("second", "n1")).fitting == ("n1",)
+
+
+async def test_a_device_of_a_pod_that_may_be_bound_goes_to_nobody_when_its_claim_is_deleted() -> None:
+    """The answer to its Binding is lost, it cannot be read back, and the watch of pods is behind."""
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, new_claim_wait_seconds=0.0))
+    world.furnish(n1=1, first="first", second="second")
+    pods = Seam(world.cluster.pods)
+    restart(world, pods=pods)
+    world.silence("pods")
+    pods.after("bind", ServerUnavailableError("no answer")).before("read", ServerUnavailableError("no answer"))
+    async with world.watching():
+        with pytest.raises(RetryableError, match="reading it back: no answer"):
+            await world.bind("first", "n1")
+    assert world.node_of("first") == "n1"
+    strip_and_delete(world, "first")
+    assert (await world.filter("second", "n1")).fitting == ()

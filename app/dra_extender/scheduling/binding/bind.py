@@ -45,6 +45,10 @@ _LIVE_BYTES: Final = 64 * 1024
 """A claim that was read for the decision and is no larger is not read again for its write."""
 
 
+class _BindingUnknownError(RetryableError):
+    """The Binding may be stored, or not: until the watch or the next bind tells, the pod may run."""
+
+
 @dataclass(eq=False, slots=True)
 class BindSession:
     """One bind of one pod to one node; every caller that asks for the same joins it.
@@ -306,6 +310,8 @@ class BindSession:
                 binder.ledger.pods.begin_binding(pod)
                 try:
                     await binder.post_binding(pod, self.node)
+                except _BindingUnknownError:
+                    raise
                 except BaseException:
                     binder.ledger.pods.binding_failed(pod.uid)
                     raise
@@ -406,7 +412,7 @@ class Bind:
             try:
                 live = await self.cluster.pods.read(pod.namespace, pod.name)
             except (ClusterError, ModelError) as problem:
-                raise RetryableError(f"pod {pod.key}: {unclear}; reading it back: {problem}") from problem
+                raise _BindingUnknownError(f"pod {pod.key}: {unclear}; reading it back: {problem}") from problem
             if live.uid != pod.uid or live.node_name != node:
                 raise RetryableError(f"pod {pod.key}: {unclear}") from unclear
         except ClusterError as problem:
