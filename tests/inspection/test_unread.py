@@ -70,6 +70,17 @@ def test_claim_of_the_pods_own_namespace_is_judged_although_nothing_else_could_b
     assert (report.cause, report.summary) == (Cause.CLAIMS, 'claim "gpu" does not exist')
 
 
+def test_name_of_a_gated_pod_that_is_misspelt_is_told_although_nothing_else_could_be_read(made: MadeCluster) -> None:
+    made.pod("trainer", request("gpu", "gpu"))
+    made.add(pod("train", NAMESPACE, claims={"gpu": "claim-trainr"}, schedulingGates=[{"name": "example.com/quota"}]))
+    made.missing = tuple(
+        MissingKind(kind=kind, reason="403 Forbidden") for kind in ("nodes", "resourceslices", "deviceclasses")
+    )
+    report = asked(made, "train")
+    expected = 'once its gates are removed: claim "gpu" does not exist, ml/claim-trainr; nearest name claim-trainer'
+    assert (report.cause, report.notes) == (Cause.GATED, (expected,))
+
+
 def test_pods_of_one_namespace_are_an_answer_about_this_namespace_alone(made: MadeCluster) -> None:
     made.nodes("n1")
     made.gpus("n1", device("gpu-0"))

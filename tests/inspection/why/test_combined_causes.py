@@ -874,9 +874,9 @@ def gated_and_a_resource_misspelt_whose_device_is_held(made: MadeCluster) -> Non
 
 
 @case(
-    "device class large-gpuu does not exist; nearest name large-gpu, once the name is right: matching devices are in use",
+    "device class does not exist: device class large-gpuu; nearest name large- gpu, once the name is right: matching",
     "are removed: example.com/quota, use the DeviceClass large-gpu, end ml/old ok on n1",
-    false=("beside its gates", "device class does not exist"),
+    false=("beside its gates", "large-gpuu does not exist"),
 )
 def gated_and_a_class_misspelt_whose_device_is_held(made: MadeCluster) -> None:
     held(made)
@@ -885,7 +885,7 @@ def gated_and_a_class_misspelt_whose_device_is_held(made: MadeCluster) -> None:
 
 
 @case(
-    "ResourceClaimTemplate large-gpuu does not exist; nearest name large-gpu",
+    "is not created yet: from template large-gpuu; nearest name large-gpu",
     "are removed: example.com/quota, name ResourceClaimTemplate large-gpu instead of large-gpuu ok on n1",
 )
 def gated_and_a_template_misspelt(made: MadeCluster) -> None:
@@ -895,7 +895,28 @@ def gated_and_a_template_misspelt(made: MadeCluster) -> None:
 
 
 @case(
-    "ResourceClaimTemplate one-gpu does not exist",
+    'once its gates are removed: fits 0 of 1 nodes, claim "a", request "r": matching devices are in use: gpu-0',
+    "next wait until the scheduling gates of train are removed: example.com/quota, end ml/old ok on n1",
+)
+def gated_and_the_device_held_of_a_claim_that_is_made_later(made: MadeCluster) -> None:
+    held(made)
+    made.add(resource_claim_template("one-gpu", NAMESPACE, request("r", "gpu")))
+    made.add(pod("train", NAMESPACE, templates={"a": "one-gpu"}, schedulingGates=GATES))
+
+
+@case(
+    'claim "gpu", request "r": device class does not exist: device class large-gpuu; nearest name large- gpu, too few',
+    false=("large-gpuu does not exist",),
+)
+def gang_of_gated_members_of_which_one_misspells_the_class(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    gang(made, schedulingGates=GATES)
+    made.objects["pods"][0]["spec"]["schedulingGates"] = GATES
+    misspell_class(made, 0)
+
+
+@case(
+    "is not created yet: from template one-gpu",
     "are removed: example.com/quota, create ResourceClaimTemplate ml/one-gpu",
     false=("ok on",),
 )

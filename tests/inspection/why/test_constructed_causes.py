@@ -1045,7 +1045,10 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
         ["example.com/quota, ask for example.com/large-gpu instead of example.com/large-gpus ok on n1"],
         ["next ask", "once its gates"],
     ),
-    gated_with_a_claim_that_is_made_later: (["example.com/quota"], ["once its gates", "next"]),
+    gated_with_a_claim_that_is_made_later: (
+        ["next wait until the scheduling gates of train are removed: example.com/quota ok on n1"],
+        ["once its gates"],
+    ),
     pool_incomplete_on_a_closed_node: (["being updated", "also node(s) were unschedulable on n1"], []),
     selector_false_on_a_closed_node: (
         ['model is "A", wanted "B"', "also node(s) were unschedulable on n1", 'model == "A", uncordon n1 ok on n1'],

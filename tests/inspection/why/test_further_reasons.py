@@ -163,12 +163,12 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     common_value_of_one_request_is_held: (["a1 has the common value 0, and is held by ml/old"], []),
     no_value_is_common: (["constraint is not satisfied"], ["common value", "end ml/old"]),
     gated_with_a_misspelt_class: (
-        ["example.com/quota", "device class large-gpus does not exist; nearest name large-gpu"],
+        ["example.com/quota", "device class does not exist: device class large-gpus; nearest name large- gpu"],
         [],
     ),
-    gated_with_a_misspelt_template: (["ResourceClaimTemplate trainr does not exist; nearest name trainer"], []),
+    gated_with_a_misspelt_template: (["is not created yet: from template trainr; nearest name trainer"], []),
     gated_with_a_misspelt_class_in_its_template: (
-        ['claim "a", request "r": device class large-gpus does not exist; nearest name large-gpu'],
+        ['claim "a", request "r": device class does not exist: device class large-gpus; nearest name large- gpu'],
         [],
     ),
     gated_with_a_misspelt_claim: (['claim "a" does not exist: ml/shared-gpus; nearest name shared-gpu'], []),

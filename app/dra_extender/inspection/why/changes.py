@@ -398,7 +398,7 @@ class ClaimChanges:
 
         Return None if the pod does not name the missing object, or if the template cannot be read.
         """
-        field, created = _NAMING[kind], list[Json]()
+        field, created = _NAMING[kind], dict[str, Json]()
         stored = self._view.stored("pods", self._pod.name, self._pod.namespace) or {"spec": {}}
 
         def entries_of(pod: Json) -> list[Json]:
@@ -409,19 +409,24 @@ class ClaimChanges:
             claim = self._claim_from(name, entry["name"])
             if claim is None:
                 return None
-            created.append(claim)
+            created[entry["name"]] = claim
 
         def edit(after: Json) -> None:
-            entries = entries_of(after)
-            for entry in entries:
+            for entry in entries_of(after):
                 entry[field] = name
-            for entry, claim in zip(entries, created, strict=False):
-                status = {"name": entry["name"], "resourceClaimName": claim["metadata"]["name"]}
-                after.setdefault("status", {}).setdefault("resourceClaimStatuses", []).append(status)
+            _record_claims(after, created)
 
         text = f"name {kind.singular} {instead(name, missing)}"
-        changes = (ObjectChange(StoredKind.CLAIM, None, claim) for claim in created)
+        changes = (ObjectChange(StoredKind.CLAIM, None, claim) for claim in created.values())
         return self._of_pod(text, edit, *changes) if entries_of(stored) else None
+
+    def with_generated_claims(self) -> ProposedChange | None:
+        """Return the pod with the claims that are made from its templates and are not there yet; None without any."""
+        entries = [entry for entry in self._pod.claims[:MOST_CLAIMS] if entry.name not in self._records]
+        templates = ((entry.name, entry.resource_claim_template_name) for entry in entries)
+        made = {name: claim for name, template in templates if template and (claim := self._claim_from(template, name))}
+        changes = (ObjectChange(StoredKind.CLAIM, None, claim) for claim in made.values())
+        return self._of_pod("", lambda after: _record_claims(after, made), *changes) if made else None
 
     def _claim_from(self, template: str, entry: str) -> Json | None:
         """Return the claim that is made from a template for an entry of the pod; None if the template cannot be read."""
@@ -477,6 +482,12 @@ class ClaimChanges:
         if record is not None and label not in self._stored:
             self._stored[label] = _claim_in(record)
         return self._stored.get(label)
+
+
+def _record_claims(pod: Json, created: Mapping[str, Json]) -> None:
+    """Write into a pod's status which claims were made for its entries."""
+    statuses = pod.setdefault("status", {}).setdefault("resourceClaimStatuses", [])
+    statuses += ({"name": name, "resourceClaimName": claim["metadata"]["name"]} for name, claim in created.items())
 
 
 def _edited(

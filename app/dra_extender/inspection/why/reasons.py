@@ -157,6 +157,14 @@ class Reasons:
             for (claim, request), reasons in reasons_by_request.items()
         )
 
+    def texts(self) -> Sequence[str]:
+        """Return the reasons as sentences, what is in the way besides, and last what is once something is changed."""
+        known = [facts for facts in self.known if not facts.after_correction]
+        texts = [facts.rejection.text + existing_names(self._view, self._pod, facts.rejection) for facts in known]
+        texts += [text for facts in known for text in facts.reason.further if text.startswith("also ")]
+        texts += [facts.reason.text for facts in self.known if facts.after_correction]
+        return list(dict.fromkeys(texts))
+
     def _subject(self, claim: str, request: str) -> str:
         subject = subject_of(self._pod, claim, request)
         if not self._claims.name or not claim:

@@ -12,12 +12,12 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.allocator.state.reasons import Code
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.audit.claims import UsedClaim, used_claims
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import held_notes
 from dra_extender.inspection.near_names import name_hint
-from dra_extender.inspection.objects import DEVICES, UnknownObjectError, require, unread
+from dra_extender.inspection.objects import UnknownObjectError, require
 from dra_extender.inspection.pod_facts import PENDING
 from dra_extender.inspection.why.advice import CORRECT_SELECTOR, reported_advice
 from dra_extender.inspection.why.bound import (
@@ -41,7 +41,7 @@ from dra_extender.inspection.why.changes import (
     without_gates,
 )
 from dra_extender.inspection.why.gang import account_of_gang, gang_steps, gang_summary
-from dra_extender.inspection.why.names import missing_names
+from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import (
@@ -71,15 +71,13 @@ from dra_extender.inspection.why.reported import (
 from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.api_json import ModelError, decode, listed
 from dra_extender.model.pod import Pod, WholePod
-from dra_extender.scheduling.claims.lookup import gang_of
+from dra_extender.scheduling.claims.lookup import find_claims, gang_of
 from dra_extender.scheduling.claims.readiness import Readiness
 from dra_extender.scheduling.evaluation.filter_result import FilterResult
 
 _CAUSES_OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS, Cause.NODES, Cause.NOT_DEVICES})
 _CAUSES_AT_END: Final = frozenset({Cause.FINISHED, Cause.DELETING, Cause.BOUND})
 _ALLOCATION_CODES: Final = frozenset({Code.CLAIM_ON_OTHER_NODE})
-_OF_NAMES: Final = frozenset({Code.CLASS_MISSING, Code.CLAIM_MISSING, Code.CLAIM_NOT_CREATED})
-"""Reasons about names that do not exist, which `missing_names` tells with what exists."""
 _KUBELET: Final = "kubelet"
 _PENDING: Final = Readiness.PENDING.value
 _POD: Final = msgspec.json.Decoder(WholePod)
@@ -213,59 +211,56 @@ def _once_admitted(view: ClusterView, pod: Pod) -> tuple[str, Sequence[ProposedS
 
     A step lands the pod if nothing else is in its way; then there is no note.
     """
-    trials = Trials(view, pod)
-    missing = missing_names(view, pod) if pod.gates else []
+    trials, claims = Trials(view, pod), ClaimChanges(view, pod)
     meant = meant_resources(view, pod)
     unserved = unserved_resources(view, pod)
     states = ((pod.gates, ADMITTED), (meant, CORRECTED), (unserved, f"it does without {' and '.join(unserved)}"))
-    once = f"once {' and '.join(state for applies, state in states if applies)}"
-    claims = ClaimChanges(view, pod)
     with ExitStack() as stack:
-        if pod.gates and view.ledger.nodes and not unread(view.origin, DEVICES):
-            stack.enter_context(trials.within(without_gates(view, [pod])))
-        for change in (claims.with_resources(meant) if meant else None, claims.without_resources(unserved)):
+        for change in (
+            without_gates(view, [pod]) if pod.gates else None,
+            claims.with_generated_claims() if pod.gates else None,
+            claims.with_resources(meant) if meant else None,
+            claims.without_resources(unserved),
+        ):
             if change is not None:
                 stack.enter_context(trials.within(change))
         if not trials.applied_change.changes:
-            return f"{once}: {', '.join(missing)}" if missing else "", ()
+            return "", ()
         step = trials.try_change(NO_CHANGE, tuple(view.ledger.nodes))
         if step is not None and step.helps:
             return "", (step,)
         changed = view.pod(pod.namespace, pod.name) or pod
         cause = cause_of(view, changed, msgspec.structs.replace(view.facts(pod.namespace, pod.name), gates=()))
-        if pod.gates and not missing and cause.result is not None and Code.CLAIM_NOT_CREATED in cause.result.codes:
-            # What a claim that is made later will find is not known.
+        if cause.cause is Cause.UNKNOWN or (cause.result is not None and not view.ledger.nodes):
             return "", ()
-        steps, hidden = _steps_once_admitted(view, changed, cause, trials)
+        steps, further = _steps_once_admitted(view, changed, cause, trials)
         steps = steps or (ProposedStep(trials.applied_change),)
-    further = [reason.text for reason in cause.node_reasons]
-    if cause.result is not None and not cause.result.fits:
-        rejections = [group.rejection for group in cause.result.why()]
-        unnamed = [rejection.text for rejection in rejections if not missing or rejection.code not in _OF_NAMES]
-        further = [*missing, *unnamed, *hidden]
+    once = f"once {' and '.join(state for applies, state in states if applies)}"
     return f"{once}: {', '.join([cause.summary, *further[:EXAMPLES]])}", steps
 
 
 def _steps_once_admitted(
     view: ClusterView, pod: Pod, cause: PodCause, trials: Trials
 ) -> tuple[Sequence[ProposedStep], Sequence[str]]:
-    """Return what helps a pod as changes have left it, and what stands in the way behind misspelt names."""
-    node_steps = NodeSteps(view, pod, trials.applied_change)
+    """Return what helps a pod as changes have left it, and what stands in its way."""
+    node_steps, beside = NodeSteps(view, pod, trials.applied_change), [reason.text for reason in cause.node_reasons]
     if cause.result is None:
-        return node_steps.steps_on_all(), ()
+        claims = find_claims(pod, view.ledger)
+        missing = [claims.detail + existing_names(view, pod, claims)] if isinstance(claims, Rejection) else []
+        return node_steps.steps_on_all(), [*missing, *beside]
     if cause.result.fits:
-        return node_steps.steps_on(tuple(cause.result.fits)), ()
+        return node_steps.steps_on(tuple(cause.result.fits)), beside
     reasons = Reasons(view, pod, cause.result, trials, whole=True)
-    branches = reasons.branches()
-    hidden = [
-        text for branch in branches for reason in branch.reasons for text in reason.further if text.startswith("also ")
-    ]
-    hidden += [reason.text for branch in branches for reason in branch.after_correction]
+    texts = reasons.texts()
+    if trials.of_gang:
+        # The first members that keep the gang away may hide what is wrong with this one.
+        alone = view.extender.evaluate_without_gang(pod, tuple(view.ledger.nodes))
+        texts = [*(() if alone.fits else Reasons(view, pod, alone, trials, whole=True).texts()), *texts]
     helping = reasons.helping_steps()
     if helping:
-        return helping, hidden
+        return helping, texts
     untried = (step.change for step in reasons.steps() if not step.nodes)
-    return (ProposedStep(together((trials.applied_change, *untried))),), hidden
+    return (ProposedStep(together((trials.applied_change, *untried))),), texts
 
 
 def _with_gang(
