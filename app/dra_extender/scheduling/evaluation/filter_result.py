@@ -22,21 +22,69 @@ MOST_REASONS: Final = 8
 """How many different reasons one answer names: kube-scheduler writes all of them into the pod."""
 FURTHER_REASONS: Final = "further reasons"
 _FEW: Final = 3
+_REJECTED_VERSIONS: Final = 64
+
+
+@dataclass(eq=False, slots=True)
+class NodeResult:
+    """What a search found on one node, and the versions of the node (`state`, `hold`) for which that is valid.
+
+    It is a placement with its score terms by claim (empty if no claim has any), or a rejection with its summary as `text`.
+    `_class_result` with the node and its local pools stands for a placement that is made when it is read first.  `limited`: the
+    search was stopped before its limit of steps, so the result is not cached.
+    """
+
+    state: int
+    hold: int
+    rejection: Rejection | None = None
+    text: str = ""
+    score_terms: tuple[ScoreTerms, ...] = ()
+    limited: bool = False
+    _placement: Placement | None = None
+    _class_result: tuple["ClassResult", str, tuple[PoolId, ...]] | None = None
+
+    @property
+    def placement(self) -> Placement | None:
+        """Return what the pod would get on the node; None if it does not fit."""
+        if self._placement is None and self._class_result is not None:
+            class_result, node, pools = self._class_result
+            self._placement = class_result.placement_on(node, pools)
+            self._class_result = None
+        return self._placement
 
 
 @dataclass(frozen=True, slots=True)
-class PlacementTemplate:
-    """A placement on a node, with the node's local pools in order: one for all nodes of an equivalence class."""
+class ClassResult:
+    """The `result` of one `node`, with the node's local pools in order: one for all nodes of its equivalence class.
+
+    `_rejected` has the results of rejected nodes by versions, because nodes at the same versions share one object.
+    """
 
     node: str
     pools: tuple[PoolId, ...]
-    placement: Placement
+    result: NodeResult
+    _rejected: dict[tuple[int, int], NodeResult] = field(default_factory=dict, compare=False)
 
-    def on(self, node: str, pools: tuple[PoolId, ...]) -> Placement:
-        """Return the placement on the equivalent `node`, whose local pools are `pools`; share IDs stay the same."""
+    def on(self, node: str, pools: tuple[PoolId, ...], versions: tuple[int, int]) -> NodeResult:
+        """Return the result on a node of the class with these local pools, at these versions (state, hold)."""
+        result = self.result
+        if result.rejection is None:
+            return NodeResult(*versions, score_terms=result.score_terms, _class_result=(self, node, pools))
+        rejected = self._rejected.get(versions)
+        if rejected is None:
+            if len(self._rejected) >= _REJECTED_VERSIONS:
+                self._rejected.clear()
+            rejected = self._rejected[versions] = NodeResult(*versions, result.rejection, result.text)
+        return rejected
+
+    def placement_on(self, node: str, pools: tuple[PoolId, ...]) -> Placement | None:
+        """Return the placement on a node of the class, whose local pools are `pools`; share IDs stay the same."""
+        placement = self.result.placement
+        if placement is None:
+            return None
         names = {pool: other_pool[1] for pool, other_pool in zip(self.pools, pools, strict=True) if pool != other_pool}
-        claims = tuple(self._claim(claim, node, names) for claim in self.placement.claims)
-        return replace(self.placement, claims=claims)
+        claims = tuple(self._claim(claim, node, names) for claim in placement.claims)
+        return replace(placement, claims=claims)
 
     def _claim(self, claim: ClaimPlacement, node: str, names: Mapping[PoolId, str]) -> ClaimPlacement:
         allocation = claim.allocation
@@ -60,34 +108,6 @@ class PlacementTemplate:
                 for holding in claim.holdings
             ),
         )
-
-
-@dataclass(eq=False, slots=True)
-class NodeResult:
-    """What a search found on one node, and the versions of the node (`state`, `hold`) for which that is valid.
-
-    It is a placement with its score terms by claim (empty if no claim has any), or a rejection with its summary as `text`.
-    `_template` with the node and its local pools stands for a placement that is made when it is read first.  `limited`: the search
-    was stopped before its limit of steps, so the result is not cached.
-    """
-
-    state: int
-    hold: int
-    rejection: Rejection | None = None
-    text: str = ""
-    score_terms: tuple[ScoreTerms, ...] = ()
-    limited: bool = False
-    _placement: Placement | None = None
-    _template: tuple[PlacementTemplate, str, tuple[PoolId, ...]] | None = None
-
-    @property
-    def placement(self) -> Placement | None:
-        """Return what the pod would get on the node; None if it does not fit."""
-        if self._placement is None and self._template is not None:
-            template, node, pools = self._template
-            self._placement = template.on(node, pools)
-            self._template = None
-        return self._placement
 
 
 class RejectionGroup(NamedTuple):

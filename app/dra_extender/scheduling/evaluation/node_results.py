@@ -1,22 +1,23 @@
 """The results of demands on nodes: cached, those of an equivalent node, or searched."""
 
 import sys
-from collections.abc import Container
+from collections.abc import Container, Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
-from dra_extender.allocator.demand.demand import Demand, reads_of
+from dra_extender.allocator.demand.demand import Demand, Reads, reads_of
 from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement, ScoreTerms
 from dra_extender.model.device import PoolId
+from dra_extender.model.node import Node
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.call_budget import CallBudget
-from dra_extender.scheduling.evaluation.filter_result import NodeResult, PlacementTemplate
+from dra_extender.scheduling.evaluation.filter_result import ClassResult, NodeResult
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.evaluation.result_table import ClassResult, ResultTable
+from dra_extender.scheduling.evaluation.result_table import ResultTable
 from dra_extender.scheduling.evaluation.scoring import has_alternatives, placed_claims
 from dra_extender.telemetry.metrics import Metrics
 
@@ -129,13 +130,8 @@ class NodeResults:
         result = cached.get(name)
         if result is None or result.state != versions[0] or result.hold != versions[1]:
             usage = ledger.usage() if is_held else ledger.claims.usage
-            inventory = self._equivalence.inventory(node)
-            pools: tuple[PoolId, ...] = ()
-            equivalence_class = None
-            if inventory is not None:
-                pools, usage_with_holds = inventory.pools, usage if is_held else None
-                equivalence_class = self._equivalence.class_of(node, inventory, table.reads, usage_with_holds)
-            class_result = None if equivalence_class is None else table.classes.get(equivalence_class)
+            equivalence_class, pools = self._class_of(node, table.reads, usage if is_held else None)
+            class_result = table.classes.get(equivalence_class)
             if class_result is not None:
                 result = cached[name] = class_result.on(name, pools, versions)
             else:
@@ -146,13 +142,19 @@ class NodeResults:
                 if not result.limited:
                     cached[name] = result
                 if is_shared and equivalence_class is not None:
-                    placement = result.placement
-                    template = None if placement is None else PlacementTemplate(name, pools, placement)
-                    class_result = ClassResult(template, result.rejection, result.text, result.score_terms)
-                    table.learn(equivalence_class, class_result)
+                    table.learn(equivalence_class, ClassResult(name, pools, result))
         if not (is_held or result.limited):
             table.keep(name, result)
         return result
+
+    def _class_of(
+        self, node: Node, reads: Reads | None, usage_with_holds: Usage | None
+    ) -> tuple[Hashable | None, tuple[PoolId, ...]]:
+        """Return the node's equivalence class and its local pools in order; None and no pools if it cannot be compared."""
+        inventory = self._equivalence.inventory(node)
+        if inventory is None:
+            return None, ()
+        return self._equivalence.class_of(node, inventory, reads, usage_with_holds), inventory.pools
 
     def _read_answer(
         self, demand: Demand, answer: Placement | NoFit, usage: Usage, versions: tuple[int, int]

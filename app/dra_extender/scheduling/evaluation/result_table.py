@@ -9,40 +9,12 @@ from dra_extender.allocator.demand.demand import Reads
 from dra_extender.allocator.fragmentation.kinds import NodeAmounts
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.node_versions import NodeVersions
-from dra_extender.model.allocation import ScoreTerms
-from dra_extender.model.device import PoolId
 from dra_extender.runtime.caches import LruCache
-from dra_extender.scheduling.evaluation.filter_result import NodeResult, PlacementTemplate
+from dra_extender.scheduling.evaluation.filter_result import ClassResult, NodeResult
 from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
 
 _CLASSES_PER_NODE: Final = 2
 _RANKINGS: Final = 8
-_REJECTED_VERSIONS: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class ClassResult:
-    """The result for all nodes of one equivalence class: a template with its score terms, or a rejection with its summary.
-
-    `rejected` has the results of rejected nodes by versions, because nodes at the same versions share one object.
-    """
-
-    template: PlacementTemplate | None
-    rejection: Rejection | None
-    text: str
-    score_terms: tuple[ScoreTerms, ...]
-    rejected: dict[tuple[int, int], NodeResult] = field(default_factory=dict, compare=False)
-
-    def on(self, node: str, pools: tuple[PoolId, ...], versions: tuple[int, int]) -> NodeResult:
-        """Return the result on a node of the class with these local pools, at these versions (state, hold)."""
-        if self.template is not None:
-            return NodeResult(*versions, score_terms=self.score_terms, _template=(self.template, node, pools))
-        rejected = self.rejected.get(versions)
-        if rejected is None:
-            if len(self.rejected) >= _REJECTED_VERSIONS:
-                self.rejected.clear()
-            rejected = self.rejected[versions] = NodeResult(*versions, self.rejection, self.text)
-        return rejected
 
 
 @dataclass(slots=True)
