@@ -203,7 +203,7 @@ class Extender:
         backoff, permit = self.device_backoff, self.permit
         # The holds in the pod's way may be stale by now; a filter call for the pod revokes them.
         fairness = HoldFairness(ledger, clock, lambda pod_uid: self.waker.reconsider(pod_uid, "holds"))
-        stale = StaleHolds(ledger, fairness, permit, self.binder.pods_being_bound, self._holds, clock)
+        stale = StaleHolds(ledger, self.allocator, fairness, permit, self.binder.pods_being_bound, self._holds, clock)
         stale.subscribe(lambda _: metrics.reclaims.labels(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE).inc())
         self.gangs = GangCoordinator(
             ledger,

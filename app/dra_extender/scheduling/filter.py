@@ -286,7 +286,7 @@ class Filter:
                     continue
                 under_holds = evaluator.evaluate_nodes(pod.uid, demand, group, max_feasible, budget, result)
                 if not result.fits:
-                    self.stale.search_without_holds(evaluator.allocator, demand, under_holds, group, budget, result)
+                    self.stale.search_without_holds(demand, under_holds, group, budget, result)
             if result.unfinished is not None:
                 return FilterResult(unfinished=result.unfinished)
             if adopted is not None:

@@ -70,6 +70,7 @@ class StaleHolds:
     """
 
     ledger: Ledger
+    allocator: NodeAllocator
     fairness: HoldFairness
     permit: "Permit"
     binding: Collection[str]
@@ -110,7 +111,6 @@ class StaleHolds:
 
     def search_without_holds(
         self,
-        allocator: NodeAllocator,
         demand: Demand,
         under_holds: Sequence[str],
         nodes: Sequence[str],
@@ -129,7 +129,7 @@ class StaleHolds:
             for name in names:
                 node = ledger.nodes.get(name)
                 if node is not None:
-                    answer = allocator.search_in_call(demand, node, usage, budget, usage_key)
+                    answer = self.allocator.search_in_call(demand, node, usage, budget, usage_key)
                     if isinstance(answer, Placement):
                         yield name, answer
 
