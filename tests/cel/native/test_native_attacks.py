@@ -255,5 +255,5 @@ def test_long_versions_are_not_cached() -> None:
 
 def test_a_native_function_charges_its_work() -> None:
     frame = EvaluationFrame(None, 0, ())
-    NativeFunction("examine", ("text",), len, len).call(frame, "abc")
+    NativeFunction("examine", len, len).call(frame, "abc")
     assert frame.work == 3

@@ -154,7 +154,7 @@ def _never(*_: object) -> object:
 
 
 def test_a_call_that_takes_longer_than_one_may_is_refused_before_it_is_made() -> None:
-    entry = NativeFunction("examine", (), _never, lambda: CALL_LIMIT + 1)
+    entry = NativeFunction("examine", _never, lambda: CALL_LIMIT + 1)
     with pytest.raises(CelCostError, match=f"one call of examine takes {CALL_LIMIT + 1} units of work"):
         entry.call(_frame())
 
@@ -163,13 +163,13 @@ def test_a_call_that_the_evaluation_cannot_afford_any_more_is_refused_before_it_
     frame = _frame()
     frame.work = WORK_LIMIT - CALL_LIMIT + 1
     with pytest.raises(CelCostError, match="visits more than"):
-        NativeFunction("examine", (), _never, lambda: CALL_LIMIT).call(frame)
+        NativeFunction("examine", _never, lambda: CALL_LIMIT).call(frame)
 
 
 def test_the_deadline_is_asked_before_a_long_call() -> None:
     frame = EvaluationFrame(None, 0, (), lambda: True)
     with pytest.raises(CelDeadlineError):
-        NativeFunction("examine", (), _never, lambda: CALL_LIMIT).call(frame)
+        NativeFunction("examine", _never, lambda: CALL_LIMIT).call(frame)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from dra_extender.cel.cost import EvaluationFrame, first_traversed
 from dra_extender.cel.errors import CelRuntimeError
-from dra_extender.cel.native.call import TEXT, NativeFunction
+from dra_extender.cel.native.call import NativeFunction
 from dra_extender.cel.native.strings import DECODE, ENCODE
 from dra_extender.cel.types.declarations import function, overload
 from dra_extender.cel.types.types import BOOL, BYTES, DOUBLE, DYN, INT, STRING, UINT, type_of, variable
@@ -121,7 +121,7 @@ CONVERSION_FUNCTIONS: Final = (
         "double",
         overload((DOUBLE,), DOUBLE, _same),
         overload((INT,), DOUBLE, float),
-        overload((STRING,), DOUBLE, NativeFunction("double", (TEXT,), _text_to_double, lambda _: _NUMBER_WORK)),
+        overload((STRING,), DOUBLE, NativeFunction("double", _text_to_double, lambda _: _NUMBER_WORK)),
         overload((UINT,), DOUBLE, float),
     ),
     function("bool", overload((BOOL,), BOOL, _same), overload((STRING,), BOOL, _text_to_bool)),
@@ -130,7 +130,7 @@ CONVERSION_FUNCTIONS: Final = (
         overload((STRING,), STRING, _same),
         overload((BOOL,), STRING, lambda value: "true" if value else "false"),
         overload((BYTES,), STRING, decode, metered=True, extra=first_traversed),
-        overload((DOUBLE,), STRING, NativeFunction("string", (DOUBLE.name,), format_double, lambda _: _NUMBER_WORK)),
+        overload((DOUBLE,), STRING, NativeFunction("string", format_double, lambda _: _NUMBER_WORK)),
         overload((INT,), STRING, str),
         overload((UINT,), STRING, str),
     ),

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from dra_extender.cel.cost import EvaluationFrame, Extra, first_traversed, first_traversed_twice, tenth
 from dra_extender.cel.errors import CelRuntimeError
-from dra_extender.cel.native.call import ANY, TEXT, NativeFunction
+from dra_extender.cel.native.call import NativeFunction
 from dra_extender.cel.types.declarations import Function, function, method, overload, unimplemented
 from dra_extender.cel.types.types import (
     BOOL,
@@ -39,11 +39,12 @@ from dra_extender.cel.values.network import (
 from dra_extender.cel.values.quantity import (
     MAX_LENGTH,
     Quantity,
+    QuantityError,
     added,
     as_float,
     as_integer,
-    is_quantity,
     quantity,
+    read_quantity,
     subtracted,
     whole_number,
 )
@@ -88,11 +89,11 @@ def _amount_work(*amounts: Quantity) -> int:
     return _DECIMAL_WORK if any(amount.decimal or amount.scale > _SCALE for amount in amounts) else _AMOUNT_WORK
 
 
-READ_QUANTITY: Final = NativeFunction("quantity", (TEXT,), quantity, _quantity_work)
-ASK_QUANTITY: Final = NativeFunction("isQuantity", (TEXT,), is_quantity, _quantity_work)
-ADD: Final = NativeFunction("add", (QUANTITY.name, QUANTITY.name), added, _amount_work)
-SUBTRACT: Final = NativeFunction("sub", (QUANTITY.name, QUANTITY.name), subtracted, _amount_work)
-AS_FLOAT: Final = NativeFunction("asApproximateFloat", (QUANTITY.name,), as_float, _amount_work)
+READ_QUANTITY: Final = NativeFunction("quantity", quantity, _quantity_work)
+ASK_QUANTITY: Final = NativeFunction("isQuantity", _succeeds(read_quantity, QuantityError), _quantity_work)
+ADD: Final = NativeFunction("add", added, _amount_work)
+SUBTRACT: Final = NativeFunction("sub", subtracted, _amount_work)
+AS_FLOAT: Final = NativeFunction("asApproximateFloat", as_float, _amount_work)
 
 _QUANTITY_FUNCTIONS: Final = (
     function("quantity", overload((STRING,), QUANTITY, READ_QUANTITY), extra=first_traversed),
@@ -125,7 +126,6 @@ _QUANTITY_FUNCTIONS: Final = (
 
 _LENIENT: Final = (STRING, BOOL)
 _VERSIONS: Final = (SEMVER, SEMVER)
-_VERSION_NAMES: Final = (SEMVER.name, SEMVER.name)
 
 
 def _semver(text: str, normalise: bool = False) -> Semver:
@@ -148,17 +148,14 @@ def _version_order_work(left: Semver, right: Semver) -> int:
     return 3 * min(len(left.text), len(right.text))
 
 
-READ_SEMVER: Final = NativeFunction("semver", (TEXT, ANY), _semver, _semver_work)
-ASK_SEMVER: Final = NativeFunction("isSemver", (TEXT, ANY), _succeeds(_semver), _semver_work)
+READ_SEMVER: Final = NativeFunction("semver", _semver, _semver_work)
+ASK_SEMVER: Final = NativeFunction("isSemver", _succeeds(_semver), _semver_work)
 GREATER: Final = NativeFunction(
-    "isGreaterThan of versions", _VERSION_NAMES, lambda left, right: left.key > right.key, _version_order_work
+    "isGreaterThan of versions", lambda left, right: left.key > right.key, _version_order_work
 )
-LESS: Final = NativeFunction(
-    "isLessThan of versions", _VERSION_NAMES, lambda left, right: left.key < right.key, _version_order_work
-)
+LESS: Final = NativeFunction("isLessThan of versions", lambda left, right: left.key < right.key, _version_order_work)
 COMPARE: Final = NativeFunction(
     "compareTo of versions",
-    _VERSION_NAMES,
     lambda left, right: (left.key > right.key) - (left.key < right.key),
     lambda left, right: 2 * _version_order_work(left, right),
 )
@@ -197,14 +194,10 @@ def _parameters(frame: EvaluationFrame, url: Url) -> dict[str, list[str]]:
     return url.parameters()
 
 
-READ_URL: Final = NativeFunction("url", (TEXT,), _url, url_work)
-ASK_URL: Final = NativeFunction("isURL", (TEXT,), _succeeds(check_url, UrlError), lambda text: url_work(text) >> 1)
-HOST_NAME: Final = NativeFunction(
-    "getHostname", (URL.name,), lambda url: url.split_host()[0], lambda url: 10 + (len(url.host) >> 3)
-)
-PORT: Final = NativeFunction(
-    "getPort", (URL.name,), lambda url: url.split_host()[1], lambda url: 10 + (len(url.host) >> 3)
-)
+READ_URL: Final = NativeFunction("url", _url, url_work)
+ASK_URL: Final = NativeFunction("isURL", _succeeds(check_url, UrlError), lambda text: url_work(text) >> 1)
+HOST_NAME: Final = NativeFunction("getHostname", lambda url: url.split_host()[0], lambda url: 10 + (len(url.host) >> 3))
+PORT: Final = NativeFunction("getPort", lambda url: url.split_host()[1], lambda url: 10 + (len(url.host) >> 3))
 
 _URL_FUNCTIONS: Final = (
     function("url", overload((STRING,), URL, READ_URL), extra=first_traversed),
@@ -265,21 +258,19 @@ def _address_work(*arguments: Any) -> int:
     return 300 + 8 * min(len(arguments[-1]), _LONG_ADDRESS)
 
 
-READ_IP: Final = NativeFunction("ip", (TEXT,), parse_ip, _address_work)
-ASK_IP: Final = NativeFunction("isIP", (TEXT,), _succeeds(parse_ip), _address_work)
+READ_IP: Final = NativeFunction("ip", parse_ip, _address_work)
+ASK_IP: Final = NativeFunction("isIP", _succeeds(parse_ip), _address_work)
 CANONICAL: Final = NativeFunction(
-    "ip.isCanonical", (TEXT,), lambda text: str(parse_ip(text)) == text, lambda text: 2 * _address_work(text)
+    "ip.isCanonical", lambda text: str(parse_ip(text)) == text, lambda text: 2 * _address_work(text)
 )
-READ_CIDR: Final = NativeFunction("cidr", (TEXT,), parse_cidr, _address_work)
-ASK_CIDR: Final = NativeFunction("isCIDR", (TEXT,), _succeeds(parse_cidr), _address_work)
-CONTAINS_IP: Final = NativeFunction(
-    "containsIP", (CIDR.name, TEXT), lambda network, text: parse_ip(text).within(network), _address_work
-)
+READ_CIDR: Final = NativeFunction("cidr", parse_cidr, _address_work)
+ASK_CIDR: Final = NativeFunction("isCIDR", _succeeds(parse_cidr), _address_work)
+CONTAINS_IP: Final = NativeFunction("containsIP", lambda network, text: parse_ip(text).within(network), _address_work)
 CONTAINS_CIDR: Final = NativeFunction(
-    "containsCIDR", (CIDR.name, TEXT), lambda network, text: network.contains(parse_cidr(text)), _address_work
+    "containsCIDR", lambda network, text: network.contains(parse_cidr(text)), _address_work
 )
-WRITE_IP: Final = NativeFunction("string of an address", (IP.name,), str, lambda address: 8 * address.size)
-WRITE_CIDR: Final = NativeFunction("string of a network", (CIDR.name,), str, lambda network: 8 * network.address.size)
+WRITE_IP: Final = NativeFunction("string of an address", str, lambda address: 8 * address.size)
+WRITE_CIDR: Final = NativeFunction("string of a network", str, lambda network: 8 * network.address.size)
 
 _NETWORK_FUNCTIONS: Final = (
     function(
@@ -330,9 +321,7 @@ def _validated(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     return tenth(1 + size_of(text)) * -(-form.pattern_size // 4) - 1 if type(form) is NamedFormat else 0
 
 
-VALIDATE: Final = NativeFunction(
-    "validate", (NAMED_FORMAT.name, TEXT), lambda form, text: form.problems(text), _validation_work
-)
+VALIDATE: Final = NativeFunction("validate", lambda form, text: form.problems(text), _validation_work)
 
 _FORMAT_FUNCTIONS: Final = (
     function("format.named", overload((STRING,), optional_of(NAMED_FORMAT), lambda name: optional(FORMATS.get(name)))),

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dra_extender.cel.cost import EvaluationFrame
 from dra_extender.cel.errors import CelRuntimeError
-from dra_extender.cel.native.call import ANY, TEXT, NativeFunction
+from dra_extender.cel.native.call import NativeFunction
 from dra_extender.cel.types.declarations import Function, Overload, function, method, overload
 from dra_extender.cel.types.types import DURATION, INT, STRING, TIMESTAMP
 from dra_extender.cel.values.times import (
@@ -124,7 +124,7 @@ def _duration(frame: EvaluationFrame, text: str) -> Duration:
 
 
 TIMESTAMP_OF_TEXT: Final = NativeFunction(
-    "timestamp", (TEXT,), parse_timestamp, lambda text: 2 * _PARSING_WORK + (len(text) >> 3)
+    "timestamp", parse_timestamp, lambda text: 2 * _PARSING_WORK + (len(text) >> 3)
 )
 
 ARITHMETIC: Final = {
@@ -164,8 +164,10 @@ FUNCTIONS: Final = (
     function(
         "string",
         overload(
-            (DURATION,), STRING, NativeFunction("duration", (ANY,), lambda span: seconds_text(span.nanos), lambda _: 20)
+            (DURATION,),
+            STRING,
+            NativeFunction("duration", lambda span: seconds_text(span.nanos), lambda _: 20),
         ),
-        overload((TIMESTAMP,), STRING, NativeFunction("timestamp", (ANY,), timestamp_text, lambda _: _CALENDAR_WORK)),
+        overload((TIMESTAMP,), STRING, NativeFunction("timestamp", timestamp_text, lambda _: _CALENDAR_WORK)),
     ),
 )

@@ -10,7 +10,7 @@ from dra_extender.cel.analysis.walk import nodes_of
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import print_expression, text_literal
-from dra_extender.cel.values.quantity import is_quantity
+from dra_extender.cel.values.quantity import QuantityError, read_quantity
 from dra_extender.cel.values.semver import SemverError, parse_lenient, parse_semver
 
 _ORDER: Final = frozenset(name.strip("_") for name in ast.ORDERINGS)
@@ -125,7 +125,10 @@ def _quantity(node: ast.SyntaxNode) -> str:
     if not isinstance(node, ast.Literal):
         return print_expression(node)
     text = str(node.value)
-    return f"quantity({text_literal(text)})" if is_quantity(text) else ""
+    with suppress(QuantityError):
+        read_quantity(text)
+        return f"quantity({text_literal(text)})"
+    return ""
 
 
 def _semver(node: ast.SyntaxNode) -> str:

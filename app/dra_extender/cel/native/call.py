@@ -7,26 +7,18 @@ import msgspec
 
 from dra_extender.cel.cost import EvaluationFrame
 
-TEXT: Final = "text"
-BYTES: Final = "bytes"
-LIST: Final = "list"
-INDEX: Final = "index"
-ANY: Final = "any"
-
 
 class NativeFunction(msgspec.Struct, frozen=True):
     """A native function and its worst case.
 
     Attributes:
         name: What a refusal names, unique among all native functions.
-        takes: The kinds of the arguments of `function`: TEXT, BYTES, LIST, INDEX, ANY, or the name of a CEL type.
         function: The function itself, without a frame. It may raise CelRuntimeError.
         work: From the same arguments to units of work (UNIT_NANOSECONDS each), at least twice what was measured at worst.
             It takes constant time itself.
     """
 
     name: str
-    takes: tuple[str, ...]
     function: Callable[..., Any]
     work: Callable[..., int]
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from dra_extender.cel.cost import PIECE, EvaluationFrame
-from dra_extender.cel.native.call import ANY, INDEX, LIST, NativeFunction
+from dra_extender.cel.native.call import NativeFunction
 
 Elements = list[Any] | tuple[Any, ...]
 
@@ -31,37 +31,30 @@ def _index_of(values: Elements, value: Any, start: int, end: int) -> int:
 
 COPY: Final = NativeFunction(
     "a copy",
-    (LIST, INDEX, INDEX),
     lambda values, start, end: [*values[start:end]],
     lambda _, start, end: _COPY_WORK + max(0, end - start),
 )
 TYPES: Final = NativeFunction(
     "types",
-    (LIST, INDEX, INDEX),
     lambda values, start, end: set(map(type, values[start:end])),
     lambda _, start, end: 2 * max(0, end - start),
 )
 SAME_LISTS: Final = NativeFunction(
-    "==", (LIST, LIST), lambda left, right: tuple(left) == tuple(right), lambda left, right: len(left) + len(right)
+    "==", lambda left, right: tuple(left) == tuple(right), lambda left, right: len(left) + len(right)
 )
-INDEX_OF: Final = NativeFunction(
-    "in", (LIST, ANY, INDEX, INDEX), _index_of, lambda _, __, start, end: 2 * max(0, end - start)
-)
+INDEX_OF: Final = NativeFunction("in", _index_of, lambda _, __, start, end: 2 * max(0, end - start))
 NUMBERS_OF_RANGE: Final = NativeFunction(
     "lists.range",
-    (INDEX, INDEX),
     lambda start, end: list(range(start, end)),
     lambda start, end: 3 * max(0, end - start) // 2,
 )
 LENGTHS: Final = NativeFunction(
     "lengths",
-    (LIST, INDEX, INDEX),
     lambda values, start, end: sum(map(len, values[start:end])),
     lambda _, start, end: 2 * max(0, end - start),
 )
 SORT: Final = NativeFunction(
     "sort",
-    (LIST, INDEX, INDEX),
     lambda keys, start, end: sorted(range(start, end), key=keys.__getitem__),
     lambda _, start, end: sort_work(max(0, end - start)),
 )

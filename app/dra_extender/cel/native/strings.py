@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dra_extender.cel.cost import PIECE, EvaluationFrame
-from dra_extender.cel.native.call import ANY, BYTES, INDEX, LIST, TEXT, NativeFunction
+from dra_extender.cel.native.call import NativeFunction
 from dra_extender.cel.syntax.ast import ORDERINGS
 from dra_extender.cel.values.go_format import quote
 
@@ -96,52 +96,44 @@ def quote_in_pieces(frame: EvaluationFrame, text: str, *, plain: bool = False) -
 
 _QUOTE_PIECE: Final = PIECE // 2
 
-FIND: Final = NativeFunction(
-    "indexOf", (TEXT, TEXT, INDEX, INDEX), str.find, lambda text, part, *_: search_work(text, part)
-)
-RFIND: Final = NativeFunction(
-    "lastIndexOf", (TEXT, TEXT, INDEX), _rfind, lambda text, part, _: search_work(text, part) + (len(text) >> 3)
-)
-CONTAINS: Final = NativeFunction("contains", (TEXT, TEXT), operator.contains, search_work)
-COUNT: Final = NativeFunction("count", (TEXT, TEXT), str.count, search_work)
-REPLACE: Final = NativeFunction("replace", (TEXT, TEXT, TEXT, INDEX), str.replace, replace_work)
-SPLIT: Final = NativeFunction("split", (TEXT, TEXT, INDEX), str.split, split_work)
-JOIN: Final = NativeFunction("join", (TEXT, LIST), str.join, lambda _, parts: len(parts))
+FIND: Final = NativeFunction("indexOf", str.find, lambda text, part, *_: search_work(text, part))
+RFIND: Final = NativeFunction("lastIndexOf", _rfind, lambda text, part, _: search_work(text, part) + (len(text) >> 3))
+CONTAINS: Final = NativeFunction("contains", operator.contains, search_work)
+COUNT: Final = NativeFunction("count", str.count, search_work)
+REPLACE: Final = NativeFunction("replace", str.replace, replace_work)
+SPLIT: Final = NativeFunction("split", str.split, split_work)
+JOIN: Final = NativeFunction("join", str.join, lambda _, parts: len(parts))
 SLICE: Final = NativeFunction(
     "substring",
-    (TEXT, INDEX, INDEX),
     lambda text, start, end: text[start:end],
     lambda _, start, end: max(0, end - start) >> 5,
 )
 CHARACTERS: Final = NativeFunction(
     "characters",
-    (TEXT, INDEX, INDEX),
     lambda text, start, end: list(text[start:end]),
     lambda _, start, end: 5 * max(0, end - start),
 )
-STARTS: Final = NativeFunction("startsWith", (TEXT, TEXT), str.startswith, lambda _, part: len(part) >> 5)
-ENDS: Final = NativeFunction("endsWith", (TEXT, TEXT), str.endswith, lambda _, part: len(part) >> 5)
-ENCODE: Final = NativeFunction("encode", (TEXT,), lambda text: text.encode(errors="surrogatepass"), encode_work)
-DECODE: Final = NativeFunction("decode", (BYTES,), bytes.decode, decode_work)
+STARTS: Final = NativeFunction("startsWith", str.startswith, lambda _, part: len(part) >> 5)
+ENDS: Final = NativeFunction("endsWith", str.endswith, lambda _, part: len(part) >> 5)
+ENCODE: Final = NativeFunction("encode", lambda text: text.encode(errors="surrogatepass"), encode_work)
+DECODE: Final = NativeFunction("decode", bytes.decode, decode_work)
 DECODE_SURROGATES: Final = NativeFunction(
     "decode with surrogates",
-    (BYTES,),
     lambda value: value.decode(errors="surrogatepass"),
     lambda value: _SURROGATE_WORK * len(value),
 )
-HEX: Final = NativeFunction("hex", (BYTES,), bytes.hex, lambda value: len(value) >> 3)
-LOWER: Final = NativeFunction("lowerAscii", (BYTES,), lambda text: text.lower(), lambda text: len(text) >> 4)
-UPPER: Final = NativeFunction("upperAscii", (BYTES,), lambda text: text.upper(), lambda text: len(text) >> 4)
-LSTRIP: Final = NativeFunction("trim from the left", (TEXT, TEXT), str.lstrip, lambda text, _: len(text))
-RSTRIP: Final = NativeFunction("trim from the right", (TEXT, TEXT), str.rstrip, lambda text, _: len(text))
+HEX: Final = NativeFunction("hex", bytes.hex, lambda value: len(value) >> 3)
+LOWER: Final = NativeFunction("lowerAscii", lambda text: text.lower(), lambda text: len(text) >> 4)
+UPPER: Final = NativeFunction("upperAscii", lambda text: text.upper(), lambda text: len(text) >> 4)
+LSTRIP: Final = NativeFunction("trim from the left", str.lstrip, lambda text, _: len(text))
+RSTRIP: Final = NativeFunction("trim from the right", str.rstrip, lambda text, _: len(text))
 ORDERS: Final[Mapping[str, NativeFunction]] = {
-    name: NativeFunction(f"{name} of texts", (ANY, ANY), compare, order_work) for name, compare in ORDERINGS.items()
+    name: NativeFunction(f"{name} of texts", compare, order_work) for name, compare in ORDERINGS.items()
 }
-SAME: Final = NativeFunction("_==_ of texts", (ANY, ANY), operator.eq, equality_work)
-QUOTE: Final = NativeFunction("quote", (TEXT,), quote, quote_work)
+SAME: Final = NativeFunction("_==_ of texts", operator.eq, equality_work)
+QUOTE: Final = NativeFunction("quote", quote, quote_work)
 QUOTE_PLAIN: Final = NativeFunction(
     "strings.quote",
-    (TEXT,),
     lambda text: quote(text, plain=True),
     lambda text: len(text) // 2 if text.isascii() else 6 * len(text),
 )

@@ -272,11 +272,3 @@ def quantity(text: str) -> Quantity:
         return read_quantity(text)
     except QuantityError as error:
         raise CelRuntimeError(str(error)) from None
-
-
-def is_quantity(text: str) -> bool:
-    try:
-        read_quantity(text)
-    except QuantityError:
-        return False
-    return True
