@@ -1,7 +1,7 @@
 """Messages about single conditions: the value that was found, and the one that was wanted; what does not exist, and what does."""
 
 from difflib import get_close_matches
-from operator import eq, ge, gt, le, lt, ne
+from operator import eq, ne
 from typing import Any, Final
 
 import msgspec
@@ -16,14 +16,9 @@ from dra_extender.cel.types.typed_ast import TypedNode, operands
 from dra_extender.cel.values.values import LISTS, MAPS, DomainMap, Optional, from_map_key, type_name
 
 OPPOSITE: Final = {"_==_": "_!=_", "_!=_": "_==_", "_<_": "_>=_", "_>=_": "_<_", "_>_": "_<=_", "_<=_": "_>_"}
-_COMPARES: Final = {"_==_": eq, "_!=_": ne, "_<_": lt, "_>=_": ge, "_>_": gt, "_<=_": le}
+_COMPARES: Final = {"_==_": eq, "_!=_": ne, **ast.ORDERINGS}
 _ORDERS: Final = {
-    (True, False, False): "_<_",
-    (True, True, False): "_<=_",
-    (False, True, False): "_==_",
-    (False, True, True): "_>=_",
-    (False, False, True): "_>_",
-    (True, False, True): "_!=_",
+    tuple(compare(result, 0) for result in (-1, 0, 1)): operator for operator, compare in _COMPARES.items()
 }
 """The comparison of two values that is true for these results (-1, 0, 1) of compareTo."""
 _WANTED: Final = {
@@ -234,7 +229,7 @@ def _missing_attribute(device: DeviceActivation, path: tuple[str, ...]) -> str:
     device_map, domain, *names = path
     if device_map not in _NOUNS or len(names) > 1:
         return ""
-    domains = _domains(device, device_map)
+    domains: DomainMap = device.fields[device_map]
     noun, quoted = _NOUNS[device_map], text_literal(domain)
     # A hint at the same name in another domain, or under the other map.
     elsewhere = next(
@@ -242,7 +237,7 @@ def _missing_attribute(device: DeviceActivation, path: tuple[str, ...]) -> str:
             f"did you mean {access_expression(other_map, place, name)}?"
             for name in names
             for other_map in sorted(_NOUNS, key=lambda candidate: candidate != device_map)
-            for place, of_place in _domains(device, other_map).items()
+            for place, of_place in device.fields[other_map].items()
             if name in of_place
         ),
         "",
@@ -259,10 +254,6 @@ def _missing_attribute(device: DeviceActivation, path: tuple[str, ...]) -> str:
     else:
         hint = elsewhere or _choice(list(domains), domain) or "it has none at all"
     return f"the device has no {noun} of domain {quoted}; {hint}"
-
-
-def _domains(device: DeviceActivation, device_map: str) -> DomainMap:
-    return device.attributes if device_map == "attributes" else device.capacity
 
 
 def _choice(names: list[str], missing: str) -> str:
