@@ -112,7 +112,7 @@ class UnmetSelectors:
             return ""
         prepared = self._explainable(program)
         deadline = None if budget is not None else self._deadline
-        text = explain(prepared, activation, deadline=deadline, budget=budget).text
+        text = explain(prepared, activation, deadline=deadline, budget=budget)
         return "" if budget is not None and budget.remaining <= 0 else shortened(text, _LONGEST)
 
     def _explainable(self, program: Program) -> ExplainableExpression:

@@ -1,8 +1,7 @@
 """Why an expression is true or false for a device, or why it fails there."""
 
 from collections.abc import Sequence
-from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.cost import Deadline
@@ -20,57 +19,30 @@ _MOST_CHILDREN: Final = 8
 _MOST_REASONS: Final = 3
 
 
-class EvalVerdict(StrEnum):
-    """The result of an expression; STOPPED if the cost limit or the deadline left it undecided."""
-
-    TRUE = "true"
-    FALSE = "false"
-    VALUE = "value"
-    ERROR = "error"
-    STOPPED = "stopped"
-
-
-class Explanation(NamedTuple):
-    """The result of an expression for a device, and the reasons: one for each part that decided."""
-
-    verdict: EvalVerdict
-    reasons: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """At most three reasons: `device.attributes["gpu.example.com"].model is "A100", wanted "H100"`."""
-        all_reasons = dict.fromkeys(self.reasons)
-        # A guard that is met says no more than the condition behind it.
-        reasons = [
-            reason for reason in all_reasons if not any(other.startswith(f"{reason}, ") for other in all_reasons)
-        ]
-        more = f"; and {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
-        return "; ".join(reasons[:_MOST_REASONS]) + more
-
-
-_TRUTH: Final = {True: EvalVerdict.TRUE, False: EvalVerdict.FALSE}
-
-
 def explain(
     expression: ExplainableExpression | str,
     device: DeviceActivation,
     *,
     deadline: Deadline | None = None,
     budget: Budget | None = None,
-) -> Explanation:
-    """Say which parts decided the result of an expression for a device.
+) -> str:
+    """Say which parts decided the result of an expression for a device: `device.driver is "a", wanted "b"`, at most three reasons.
 
     The explanation is deterministic and looks at about 60 parts at most. Of a false conjunction it names the false operands with
     the values on both sides; of a failure the part that failed, and what the device has instead. Parts are evaluated again, within
-    the limits of one evaluation; those beyond the limits, the deadline or the budget are STOPPED. The text of an expression is
-    compiled first; one that is not valid is a CelCompileError.
+    the limits of one evaluation; a part beyond the limits, the deadline or the budget is said to be not decided. The text of an
+    expression is compiled first; an expression that is not valid is a CelCompileError.
     """
     if isinstance(expression, str):
         expression = ExplainableExpression(expression, budget=budget)
     evaluation = Evaluation(expression, device, deadline, budget)
     if device.defect is not None:
-        return Explanation(EvalVerdict.ERROR, (f"the device cannot be read: {device.defect}",))
-    return _Explainer(evaluation).explain(evaluation.root, expected=True)
+        return f"the device cannot be read: {device.defect}"
+    all_reasons = dict.fromkeys(_Explainer(evaluation).reasons(evaluation.root, expected=True))
+    # A guard that is met says no more than the condition behind it.
+    reasons = [reason for reason in all_reasons if not any(other.startswith(f"{reason}, ") for other in all_reasons)]
+    more = f"; and {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
+    return "; ".join(reasons[:_MOST_REASONS]) + more
 
 
 def explain_failure(evaluation: Evaluation, node: TypedNode) -> str:
@@ -137,27 +109,24 @@ class _Explainer:
         self._evaluation = evaluation
         self._left = _MOST_PARTS
 
-    def explain(self, node: TypedNode, *, expected: bool) -> Explanation:
-        """Explain the value of a condition that should have been `expected`."""
+    def reasons(self, node: TypedNode, *, expected: bool) -> tuple[str, ...]:
+        """Return the reasons why a condition has its value, which should have been `expected`: one for each part that decided."""
         evaluation = self._evaluation
         self._left -= 1
         outcome = evaluation.outcome(node)
         if outcome.stopped:
             self._left -= 1
-            return Explanation(EvalVerdict.STOPPED, (f"{evaluation.text(node)} was not decided: {outcome.error}",))
+            return (f"{evaluation.text(node)} was not decided: {outcome.error}",)
         if outcome.error is not None:
             self._left -= 1
-            return Explanation(EvalVerdict.ERROR, (explain_failure(evaluation, node),))
+            return (explain_failure(evaluation, node),)
         value = unwrapped(outcome.value)
         if value is not True and value is not False:
-            text = f"{evaluation.text(node)} is {shown(value)}, a {type_name(value)}, where true or false was wanted"
-            return Explanation(EvalVerdict.VALUE, (text,))
-        reasons = self._reasons(node, value=value, expected=expected) if self._left > 0 else None
-        if reasons is None:
-            reasons = (condition_message(evaluation, node, value=value, expected=expected),)
-        return Explanation(_TRUTH[value], reasons)
+            return (f"{evaluation.text(node)} is {shown(value)}, a {type_name(value)}, where true or false was wanted",)
+        reasons = self._reasons_of_parts(node, value=value, expected=expected) if self._left > 0 else None
+        return reasons or (condition_message(evaluation, node, value=value, expected=expected),)
 
-    def _reasons(self, node: TypedNode, *, value: bool, expected: bool) -> tuple[str, ...] | None:
+    def _reasons_of_parts(self, node: TypedNode, *, value: bool, expected: bool) -> tuple[str, ...] | None:
         """Return the reasons of the parts that decide a condition; None if it has no such parts."""
         match node:
             case typed_ast.Logical():
@@ -169,25 +138,22 @@ class _Explainer:
                 for term in terms[:_MOST_CHILDREN]:
                     if self._left <= 0:
                         break
-                    reasons += self.explain(term, expected=expected).reasons
+                    reasons += self.reasons(term, expected=expected)
                 # A limit may stop every operand, after the whole was evaluated within it.
-                return tuple(reasons) or (f"{self._evaluation.text(node)} is {_TRUTH[value]}",)
+                return tuple(reasons) or (f"{self._evaluation.text(node)} is {'true' if value else 'false'}",)
             case typed_ast.Conditional():
                 holds = self._evaluation.outcome(node.condition).value is True
                 branch = node.then_branch if holds else node.else_branch
                 if not self._evaluation.is_open(branch):
-                    return self.explain(node.condition, expected=holds is (value is expected)).reasons
-                return (
-                    self.explain(node.condition, expected=holds).reasons
-                    + self.explain(branch, expected=expected).reasons
-                )
+                    return self.reasons(node.condition, expected=holds is (value is expected))
+                return self.reasons(node.condition, expected=holds) + self.reasons(branch, expected=expected)
             case typed_ast.ComprehensionLoop(kind="all" | "exists" | "exists_one"):
                 return (self._quantified(node, value=value, expected=expected),)
             case typed_ast.CelBind():
                 self._evaluation.defer(node.slot, node.source)
-                return self.explain(node.body, expected=expected).reasons
+                return self.reasons(node.body, expected=expected)
             case typed_ast.Invoke() if node.function.name == "!_":
-                return self.explain(node.arguments[0], expected=not expected).reasons
+                return self.reasons(node.arguments[0], expected=not expected)
         return None
 
     def _quantified(self, node: typed_ast.ComprehensionLoop, *, value: bool, expected: bool) -> str:
@@ -217,4 +183,4 @@ class _Explainer:
         self._left -= 1
         evaluation.set_variables(node.slots, example)
         evaluation.outcome(node.body)
-        return f"{message} ({', '.join(self.explain(node.body, expected=expected).reasons)})"
+        return f"{message} ({', '.join(self.reasons(node.body, expected=expected))})"
