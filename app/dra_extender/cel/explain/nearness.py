@@ -268,7 +268,7 @@ def _call(function: str, target: ast.SyntaxNode | None, *arguments: ast.SyntaxNo
 
 def may_hold(source: str, driver: str, emulate: Release = LATEST) -> bool:
     """Return whether the expression can be true for a device of the driver; also where that is not known."""
-    budget = Budget(_COST, strict=True)
+    budget = Budget(_COST)
     try:
         expression = ExplainableExpression(source, emulate, budget)
     except (CelBudgetError, CelCompileError):

@@ -10,6 +10,7 @@ from typing import Final
 
 from dra_extender.cel.analysis.attributes import (
     CAPACITY_SUFFIXES,
+    OWN_DOMAIN,
     SUFFIXES,
     AttributeAccess,
     access_of,
@@ -168,11 +169,11 @@ def _unguarded(node: ast.SyntaxNode, facts: frozenset[Fact]) -> Iterator[tuple[a
 
 
 def _is_guarded(access: AttributeAccess, facts: frozenset[Fact]) -> bool:
-    if access.optional or access.key in facts or (access.domain is None and not access.own_domain):
+    if access.optional or access.key in facts or access.domain is None:
         return True
-    if access.own_domain:
+    if access.domain == OWN_DOMAIN:
         return any(fact[0] == "driver" for fact in facts)
-    return bool({("driver", access.domain or ""), ("domain", access.domain or "")} & facts)
+    return bool({("driver", access.domain), ("domain", access.domain)} & facts)
 
 
 def _established(node: ast.SyntaxNode, *, truth: bool) -> frozenset[Fact]:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from dra_extender.cel.analysis.attributes import (
+    OWN_DOMAIN,
     access_of,
     device_map_of,
     driver_of,
@@ -76,7 +77,8 @@ def _largest_device(tree: ast.SyntaxNode) -> DeviceActivation:
         access = access_of(node)
         if access is None:
             continue
-        name = f"{access.domain or driver}/{access.name}"
+        domain = driver if access.domain in {None, OWN_DOMAIN} else access.domain
+        name = f"{domain}/{access.name}"
         if access.device_map == "attributes":
             attributes[name] = value
         else:
