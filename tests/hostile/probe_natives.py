@@ -9,7 +9,7 @@ from dra_extender.cel.cost import CALL_LIMIT
 from dra_extender.cel.errors import CelError
 
 from tests.hostile.measuring import forget_peak, peak, resident
-from tests.support.cel.native_functions import native_functions
+from tests.support.cel.native_functions import KINDS, native_functions
 
 _OF_TEXTS: Final = frozenset({"join", "lengths"})
 """Entries that are given lists of texts alone, as the type checker sees to."""
@@ -40,7 +40,7 @@ _NUMBERS: Final[tuple[Callable[[int, str], Any], ...]] = (
 
 def describe(_: dict[str, Any]) -> dict[str, Any]:
     """Name and kinds of arguments of each native function."""
-    return {"natives": [{"name": each.name, "takes": each.takes} for each in _natives().values()]}
+    return {"natives": [{"name": name, "takes": KINDS[name]} for name in _natives()]}
 
 
 def native(job: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def native(job: dict[str, Any]) -> dict[str, Any]:
     entry = _natives()[job["name"]]
     try:
         arguments: list[Any] = []
-        for kind, each in zip(entry.takes, job["arguments"], strict=True):
+        for kind, each in zip(KINDS[entry.name], job["arguments"], strict=True):
             arguments.append(_place(each, arguments[0]) if kind == "index" and arguments else _argument(kind, each))
         if entry.name in _OF_BLANKS:
             arguments[1] = " \t\r\n\u00a0\u2028"
@@ -111,7 +111,7 @@ def _argument(kind: str, given: Mapping[str, Any]) -> Any:
         formats = importlib.import_module("dra_extender.cel.values.named_formats").FORMATS
         return list(formats.values())[given["shape"] % len(formats)]
     reader = _natives()[_READERS[kind]]
-    arguments = (text, False)[: len(reader.takes)]
+    arguments = (text, False)[: len(KINDS[reader.name])]
     if reader.work(*arguments) > CALL_LIMIT:
         raise CelError("what it is made of is not admitted")
     return reader.function(*arguments)

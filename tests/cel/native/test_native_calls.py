@@ -21,7 +21,7 @@ from dra_extender.cel.native.lists import (
 )
 from dra_extender.cel.native.strings import RFIND
 
-from tests.support.cel.native_functions import native_functions
+from tests.support.cel.native_functions import KINDS, native_functions
 
 METHODS: Final = frozenset(
     {
@@ -143,6 +143,10 @@ def test_no_lambda_of_a_declaration_makes_such_a_call() -> None:
 def test_native_functions_have_names_of_their_own() -> None:
     names = [each.name for each in native_functions()]
     assert len(names) == len(set(names)) > 40
+
+
+def test_the_search_for_slow_calls_knows_the_arguments_of_every_native_function() -> None:
+    assert {each.name for each in native_functions()} == KINDS.keys()
 
 
 def _frame() -> EvaluationFrame:
