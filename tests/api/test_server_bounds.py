@@ -246,7 +246,6 @@ class Fake:
     book: Connections
     host: str = "a"
     held_bytes: int = 0
-    served: bool = False
     busy: bool = False
     idle_since: float = field(default_factory=count(1).__next__)
     probes_only: bool = False
@@ -285,7 +284,6 @@ def test_one_that_was_answered_before_goes_after_those_that_were_not() -> None:
     of = book(4)
     (kept,) = opened(of, "a")
     of.mark_busy(kept)
-    kept.served = True
     of.mark_idle(kept)
     opened(of, "a", 20)
     assert not kept.gone

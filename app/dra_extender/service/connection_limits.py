@@ -50,7 +50,6 @@ class Connection(Protocol):
 
     host: str
     held_bytes: int
-    served: bool
     busy: bool
     probes_only: bool
     idle_since: float
@@ -208,7 +207,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self.host = ""
         self.held_bytes = 0
-        self.served = self.busy = self.probes_only = False
+        self.busy = self.probes_only = False
         self.idle_since = self.loop.time()
         self._connections = connections
         self._generation = generation
@@ -287,7 +286,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         is_last = not self.pipeline
-        self.served = True
         super().on_response_complete()
         if self._refused or not is_last:
             return

@@ -232,7 +232,7 @@ class _Guarded:
 class Handshake:
     """A connection before its first request; see `Connection`."""
 
-    served = busy = probes_only = False
+    busy = probes_only = False
 
     def __init__(self, accepted: socket.socket, host: str, now: float, connections: Connections) -> None:
         self.host = host
