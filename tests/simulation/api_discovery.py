@@ -5,10 +5,20 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
+from dra_extender.model.fields import Gate
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.apiserver.served_fields import NEWEST, Served, served_by
 
 BUILT: Final = NEWEST
+_PUBLISHED_GATES: Final = (
+    Gate.COMPATIBILITY_GROUPS,
+    Gate.PARTITIONABLE_DEVICES,
+    Gate.CONSUMABLE_CAPACITY,
+    Gate.BINDING_CONDITIONS,
+    Gate.DEVICE_STATUS,
+    Gate.EXTENDED_RESOURCES,
+    Gate.DEVICE_TAINTS,
+)
 _STATUS_KINDS: Final = {kind for kind in StoredKind if kind.has_status}
 _ALL_VERBS: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
 
@@ -43,15 +53,7 @@ class Release:
     @property
     def gates(self) -> Mapping[str, bool]:
         """The feature gates that optional fields depend on."""
-        return {
-            "DRADeviceCompatibilityGroups": self.served.groups,
-            "DRAPartitionableDevices": True,
-            "DRAConsumableCapacity": self.served.shares,
-            "DRADeviceBindingConditions": self.served.conditions,
-            "DRAResourceClaimDeviceStatus": True,
-            "DRAExtendedResource": self.served.extended,
-            "DRADeviceTaints": True,
-        }
+        return {gate.gate_name: gate not in self.served.off for gate in _PUBLISHED_GATES}
 
 
 def page(release: Release, path: str) -> tuple[bytes, str] | None:

@@ -470,7 +470,7 @@ def needs_key(needs: PodNeeds) -> bytes:
 def served_fields(origin: Origin) -> Served:
     """Return which fields the API server keeps that the objects come from; where that is not known, all of them."""
     return Served(
-        extended=origin.may_be_on(Gate.EXTENDED_RESOURCES),
+        off=frozenset() if origin.may_be_on(Gate.EXTENDED_RESOURCES) else frozenset({Gate.EXTENDED_RESOURCES}),
         frozen_groups=True,
         devices_beside_counters=origin.release.startswith(_BESIDE_COUNTERS),
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.fields import Gate
 from dra_extender.runtime.supervision import BackgroundTask
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.call_budget import Awaited
@@ -328,7 +329,7 @@ async def test_share_that_an_earlier_process_saw_not_is_taken_back_by_the_next(w
     world.slice("n3", [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}])
     world.add_claim("share", capacity={"requests": {"memory": "3Gi"}})
     world.add_pod("p2", "share")
-    world.cluster.store._served = Served(shares=False)
+    world.cluster.store._served = Served(off=frozenset({Gate.CONSUMABLE_CAPACITY}))
 
     written = asyncio.Event()
 

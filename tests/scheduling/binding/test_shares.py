@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from dra_extender.model.fields import Gate
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import SliceReader
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
@@ -132,7 +133,7 @@ async def test_share_that_the_server_does_not_keep_is_taken_back(world: InMemory
 async def test_share_that_the_server_did_not_keep_is_taken_back_even_if_the_answer_was_lost(
     world: InMemoryExtender,
 ) -> None:
-    world.cluster.store._served = Served(shares=False)
+    world.cluster.store._served = Served(off=frozenset({Gate.CONSUMABLE_CAPACITY}))
     restart(world, claims=Seam(world.cluster.claims).after("update_status", ServerUnavailableError("connection lost")))
     async with world.watching():
         await world.cluster.watch.caught_up()

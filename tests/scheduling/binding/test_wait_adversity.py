@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.fields import Gate
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
@@ -52,7 +53,7 @@ async def test_conditions_that_only_the_snapshot_has_are_waited_for_even_if_some
     world: InMemoryExtender,
 ) -> None:
     """An API server that stores no binding conditions: without the snapshot the device seems to be ready."""
-    world.cluster.store._served = Served(conditions=False)
+    world.cluster.store._served = Served(off=frozenset({Gate.BINDING_CONDITIONS}))
     async with world.watching():
         bind = await world.waiting("p1", "n2")
         assert "bindingConditions" not in world.claim("c1")["status"]["allocation"]["devices"]["results"][0]

@@ -6,6 +6,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from dra_extender.model.fields import Gate
 from dra_extender.scheduling.ports.cluster import ClusterError, RequestRejectedError, ServerUnavailableError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
@@ -242,7 +243,7 @@ async def test_switched_off_the_nodes_that_list_the_resource_are_left_and_no_cla
 
 async def test_a_server_that_is_known_not_to_tell_pods_serves_none_by_claim() -> None:
     world = InMemoryExtender()
-    world.cluster = MemoryCluster(served=Served(extended=False))
+    world.cluster = MemoryCluster(served=Served(off=frozenset({Gate.EXTENDED_RESOURCES})))
     world.start()
     world.node("n1")
     world.gpus("n1", 1)

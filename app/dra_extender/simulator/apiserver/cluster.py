@@ -8,6 +8,7 @@ import msgspec
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.model.api_json import ModelError, decode_object
 from dra_extender.model.claim_edits import MetadataChange
+from dra_extender.model.fields import Gate
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.runtime.clock import SystemClock
@@ -255,7 +256,7 @@ class MemoryCluster:
         self.pod_groups = MemoryPodGroups(self.store)
         self.events = EventLog()
         self.waker = MemoryWaker()
-        self.keeps_extended_claims = served.extended
+        self.keeps_extended_claims = Gate.EXTENDED_RESOURCES not in served.off
         self.has_devices_beside_counters = served.devices_beside_counters
         self._watching: asyncio.Task[None] | None = None
 

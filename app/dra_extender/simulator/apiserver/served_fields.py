@@ -13,34 +13,28 @@ from dra_extender.simulator.apiserver.objects import Json, StoredKind, part
 from dra_extender.simulator.apiserver.validation import InvalidError
 
 OLDEST, NEWEST = 34, 37
-_GATES: Final[Mapping[str, tuple[Gate, ...]]] = {
-    "groups": (Gate.COMPATIBILITY_GROUPS,),
-    "conditions": (Gate.BINDING_CONDITIONS,),
-    "shares": (Gate.CONSUMABLE_CAPACITY,),
-    "extended": (Gate.EXTENDED_RESOURCES,),
-    "node_resources": (Gate.NODE_ALLOCATABLE_RESOURCES, Gate.PARTITION_TYPES),
+_ON_SINCE: Final[Mapping[Gate, int]] = {
+    Gate.BINDING_CONDITIONS: 36,
+    Gate.CONSUMABLE_CAPACITY: 36,
+    Gate.EXTENDED_RESOURCES: 36,
+    Gate.COMPATIBILITY_GROUPS: 37,
+    Gate.NODE_ALLOCATABLE_RESOURCES: 37,
+    Gate.PARTITION_TYPES: 37,
 }
-"""By field of `Served`: the gates of the fields that the API server keeps."""
+"""The minor release since which a gate is on in the emulated API server; all other gates are on in every release."""
 _STRIPPED: Final = frozenset({StoredKind.SLICE, StoredKind.CLAIM, StoredKind.CLASS, StoredKind.POD})
 
 
 class Served(msgspec.Struct, frozen=True):
-    """Fields that the emulated API server keeps, with the alpha gates of its release for partitions and taints on.
+    """What the emulated API server keeps.
 
-    `groups`: `compatibilityGroups` on slices (KEP-5963).  `conditions`: binding conditions and `bindsToNode` on slices and in
-    allocations (KEP-5007).  `shares`: sharing by capacity, in slices, requests and allocations (KEP-5075).  `extended`: what
-    extended resources backed by device classes need (KEP-5004).  `frozen_groups`: `compatibilityGroups` in allocations, as KEP-5963
-    has it and no release yet.  `node_resources`: `nodeAllocatableResources` and `partitionTypeAttribute` on slices.
-    `devices_beside_counters`: slices with both, as in 1.34.  `allocation_times`: `allocationTimestamp`, which 1.34 keeps only with
-    binding conditions.
+    `off`: the gates whose fields it drops.  `frozen_groups`: `compatibilityGroups` in allocations, as KEP-5963 has it and no
+    release yet.  `devices_beside_counters`: slices with both, as in 1.34.  `allocation_times`: `allocationTimestamp`, which 1.34
+    keeps only with binding conditions.
     """
 
-    groups: bool = True
-    conditions: bool = True
-    shares: bool = True
-    extended: bool = True
+    off: frozenset[Gate] = frozenset()
     frozen_groups: bool = False
-    node_resources: bool = True
     devices_beside_counters: bool = False
     allocation_times: bool = True
 
@@ -61,8 +55,7 @@ class Served(msgspec.Struct, frozen=True):
     def strip(self, kind: StoredKind, item: Json) -> None:
         """Drop what the server does not keep, in place."""
         if kind in _STRIPPED:
-            off = frozenset(gate for name, gates in _GATES.items() if not getattr(self, name) for gate in gates)
-            drop_fields(kind, item, off, drafts=self.frozen_groups)
+            drop_fields(kind, item, self.off, drafts=self.frozen_groups)
         if kind is StoredKind.CLAIM and not self.allocation_times:
             part(part(item, "status"), "allocation").pop("allocationTimestamp", None)
 
@@ -116,13 +109,8 @@ def served_by(minor: int) -> Served:
     """
     if not OLDEST <= minor <= NEWEST:
         raise ValueError(f"cannot emulate Kubernetes 1.{minor}: expected a minor release from {OLDEST} to {NEWEST}")
-    recent = minor >= 36  # noqa: PLR2004 - the release since which the gates of these are on by default
     return Served(
-        groups=minor >= NEWEST,
-        conditions=recent,
-        shares=recent,
-        extended=recent,
-        node_resources=minor >= NEWEST,
+        off=frozenset(gate for gate, since in _ON_SINCE.items() if minor < since),
         devices_beside_counters=minor == OLDEST,
         allocation_times=minor > OLDEST,
     )
