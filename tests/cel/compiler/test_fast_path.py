@@ -104,6 +104,34 @@ def test_the_fast_path_has_the_result_of_the_full_evaluation(condition: str, dev
         assert budget.remaining <= 10**6 - full.evaluate(device)[1]
 
 
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from([term for term in TERMS if "==" in term and f"{A}." in term]), min_size=3, max_size=6),
+    DEVICES,
+)
+def test_conditions_in_a_row_on_attributes_of_one_domain_have_the_result_of_the_full_evaluation(
+    row: list[str], device: DeviceActivation
+) -> None:
+    program = compile_expression(" && ".join(row))
+    assert outcome(program, device) == outcome(msgspec.structs.replace(program, fast_path=None), device)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({"x": "a", "y": "b", "z": "d"}, True),
+        ({"x": "a", "y": "b", "z": "c"}, False),
+        ({"x": "a", "y": "c", "z": "d"}, False),
+        ({"x": "b", "y": "b"}, False),
+    ],
+)
+def test_conditions_in_a_row_are_compared_one_by_one(attributes: dict[str, str], expected: bool) -> None:
+    program = compile_expression(f'{A}.x == "a" && {A}.y == "b" && {A}.z != "c"')
+    device = made({name: Attribute(string_value=value) for name, value in attributes.items()}, None)
+    assert program.fast_path is not None
+    assert program.fast_path(device) is expected
+
+
 def outcome(program: Program, device: DeviceActivation) -> object:
     try:
         return program.matches(device)

@@ -266,10 +266,8 @@ _OPTIONAL_FUNCTIONS: Final = (
     function("optional.none", overload((), _OPTIONAL, lambda: NONE)),
     function("value", method((_OPTIONAL,), _A, _value)),
     function("hasValue", method((_OPTIONAL,), BOOL, lambda item: item.present)),
-    function("or", method((_OPTIONAL, _OPTIONAL), _OPTIONAL, lambda left, right: left if left.present else right)),
-    function(
-        "orValue", method((_OPTIONAL, _A), _A, lambda item, alternative: item.value if item.present else alternative)
-    ),
+    function("or", method((_OPTIONAL, _OPTIONAL), _OPTIONAL, unimplemented)),
+    function("orValue", method((_OPTIONAL, _A), _A, unimplemented)),
     function("first", method((_LIST,), _OPTIONAL, lambda values: _some(values[0]) if values else NONE)),
     function("last", method((_LIST,), _OPTIONAL, lambda values: _some(values[-1]) if values else NONE)),
     function("optional.unwrap", overload((_OPTIONALS,), _LIST, _unwrap, metered=True)),
