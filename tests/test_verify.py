@@ -1,6 +1,5 @@
 """How `make verify` prepares, runs and reports its parts, with commands that stand for those of the Makefile."""
 
-import os
 import re
 import sys
 import time
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import verify
 from tests.support.verify import PARTS, ROOT, Outcome, Part, close, run_all
 
 GOOD = '<testsuite><testcase name="a"/></testsuite>'
@@ -43,21 +41,6 @@ def test_a_part_that_the_machine_cannot_run_is_said_and_fails_a_strict_run(
     assert close([found], [report], strict=False, folder=tmp_path) == 0
     assert capsys.readouterr().out.endswith("verify: one: NOT RUN: no browser\n1 passed, 0 failed\n")
     assert close([found], [report], strict=True, folder=tmp_path) == 1
-
-
-def test_a_command_that_takes_too_long_ends_with_all_that_it_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A build that went on alone would compete with the next try of the same build."""
-    monkeypatch.setattr(verify, "PREPARE_SECONDS", 0.5)
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    command = ("sh", "-c", f"sleep 60 > {fifo} & wait")
-    assert outcome(Part("one", DONE, 60.0, prepare=(command,))).problem.endswith("did not end within 0 s")
-    os.set_blocking(reader, True)
-    assert os.read(reader, 1) == b""
-    os.close(reader)
 
 
 def test_parts_are_targets_of_the_makefile_that_write_reports_of_their_names() -> None:

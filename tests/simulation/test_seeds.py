@@ -4,15 +4,13 @@ import os
 import re
 import subprocess
 import sys
-import weakref
 from pathlib import Path
 
 import pytest
 
-from tests.simulation import environment, planted_document
+from tests.simulation import planted_document
 from tests.simulation.__main__ import described
 from tests.simulation.course import run, shrink
-from tests.simulation.network import NetworkedLoop
 from tests.simulation.planted import PLANTED
 
 SEEDS = 200
@@ -76,15 +74,3 @@ def test_a_seed_replays_exactly_in_another_process_with_another_order_of_sets() 
     found = re.search(r"digest (\w+)", shown)
     assert found is not None
     assert found.group(1) == run(SEED).digest
-
-
-def test_a_world_in_which_a_module_was_imported_is_freed() -> None:
-    with environment.collected():
-        loop = NetworkedLoop(SEED)
-        kept = weakref.ref(loop)
-        environment._functions.cache_clear()
-        with environment.simulated(loop, SEED):
-            pass
-        loop.abandon()
-        del loop
-    assert kept() is None
