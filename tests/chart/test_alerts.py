@@ -13,7 +13,7 @@ from dra_extender.telemetry.metrics import DEFINITIONS
 
 from tests.chart.alerts import CASES, AlertCase
 from tests.chart.programs import CHART, REPOSITORY, Helm, Object, run
-from tests.chart.selecting import of_kind, only
+from tests.chart.selecting import only
 from tests.support.side_by_side import side_by_side
 
 pytestmark = pytest.mark.chart
@@ -32,14 +32,6 @@ def rules(helm: Helm, **values: Any) -> list[Object]:
 @pytest.fixture(scope="module")
 def by_name(helm: Helm) -> Mapping[str, Object]:
     return {each["alert"]: each for each in rules(helm)}
-
-
-def test_rules_need_the_kind_and_the_wish(helm: Helm) -> None:
-    wish: Object = {"prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}}}
-    assert of_kind(helm.template(values=wish), "PrometheusRule") == []
-    assert of_kind(helm.template(*KIND), "PrometheusRule") == []
-    rule = only(helm.template(*KIND, values=wish), "PrometheusRule")
-    assert rule["metadata"]["labels"]["release"] == "prometheus"
 
 
 def test_each_alert_has_a_case_a_runbook_and_a_name_in_the_schema(by_name: Mapping[str, Object]) -> None:

@@ -157,10 +157,13 @@ def test_what_is_wanted_of_the_prometheus_operator_is_made_where_it_is_known_and
     helm: Helm,
 ) -> None:
     """--api-versions names the version alone, or each kind, as Argo CD passes them."""
+    unasked = helm.template(*MONITORS)
     for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule"):
-        wish: Object = {f"{kind[0].lower()}{kind[1:]}": {"enabled": True}}
+        wish: Object = {f"{kind[0].lower()}{kind[1:]}": {"enabled": True, "labels": {"release": "prometheus"}}}
         for known in (MONITORS, ("--api-versions", f"monitoring.coreos.com/v1/{kind}")):
-            assert len(of_kind(helm.template(*known, values=wish), kind)) == 1
+            made = only(helm.template(*known, values=wish), kind)
+            assert made["metadata"]["labels"]["release"] == "prometheus"
+        assert of_kind(unasked, kind) == of_kind(helm.template(values=wish), kind) == []
         other = ("--api-versions", "monitoring.coreos.com/v1/Prometheus")
         assert of_kind(helm.template(*other, values=wish), kind) == []
         assert f"does not know monitoring.coreos.com/v1/{kind} of the cluster" in helm.notes(wish)

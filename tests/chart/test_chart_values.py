@@ -78,14 +78,9 @@ def test_network_policy_without_peers_lets_nobody_in(helm: Helm) -> None:
     assert "ingress" not in spec
 
 
-def test_service_monitor_needs_the_kind_and_the_wish(helm: Helm) -> None:
-    wish: Object = {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}}
-    kind = ("--api-versions", "monitoring.coreos.com/v1")
-    assert of_kind(helm.template(values=wish), "ServiceMonitor") == []
-    assert of_kind(helm.template(*kind), "ServiceMonitor") == []
-    objects = helm.template(*kind, values=wish)
+def test_service_monitor_scrapes_the_ports_of_the_service(helm: Helm) -> None:
+    objects = helm.template("--api-versions", "monitoring.coreos.com/v1", values={"serviceMonitor": {"enabled": True}})
     monitor, service = only(objects, "ServiceMonitor"), only(objects, "Service")
-    assert monitor["metadata"]["labels"]["release"] == "prometheus"
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert [endpoint["port"] for endpoint in monitor["spec"]["endpoints"]] == [
         port["name"] for port in service["spec"]["ports"]
