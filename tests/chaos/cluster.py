@@ -15,7 +15,7 @@ from tests.controlplane.objects import (
     resource_claim_template,
 )
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from tests.support.e2e.driver import ATTACHED, FAILED
+from tests.support.e2e.fabric import ATTACHED, FAILED
 from tests.support.e2e.namespace_fixture import NamespaceFixture
 
 WHOLE: Final = "whole"

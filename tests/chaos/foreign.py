@@ -29,7 +29,6 @@ class Foreign:
     def __init__(self, scene: NamespaceFixture, random: Random, life_seconds: float) -> None:
         """`life_seconds`: how long one of its pods keeps its device, on the average."""
         self.bound = 0
-        self.gave_way = 0
         self._scene = scene
         self._random = random
         self._life = life_seconds
@@ -66,7 +65,6 @@ class Foreign:
                     await self._bind(name, pool)
                     self.bound += 1
                     return
-                self.gave_way += 1
                 await self._patch(name, {"status": {"allocation": None, "reservedFor": None}}, "status")
             await asyncio.sleep(self._random.uniform(0.1, LAG_SECONDS))
         await self._remove(name)

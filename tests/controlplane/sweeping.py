@@ -63,23 +63,23 @@ _BOOTSTRAPPED: Final = "kubernetes.io/bootstrapping"
 _SECONDS: Final = 15.0
 
 
-async def sweep(api: ApiClient, seconds: float = _SECONDS) -> None:
+async def sweep(api: ApiClient) -> None:
     """Delete what is not the system's, except for namespaces and Events, which would take longer than a start.
 
     Raises:
         TimeoutError: something stays.
     """
     for stage in _STAGES:
-        await asyncio.gather(*(_delete_all(api, each, seconds) for each in stage))
+        await asyncio.gather(*(_delete_all(api, each) for each in stage))
 
 
-async def _delete_all(api: ApiClient, resource: Resource, seconds: float) -> None:
+async def _delete_all(api: ApiClient, resource: Resource) -> None:
     async def gone() -> bool:
         found = await _own(api, resource)
         await asyncio.gather(*(_delete(api, resource, each) for each in found))
         return not found
 
-    await api.wait_for(gone, seconds, f"all {resource.plural} of the module are gone")
+    await api.wait_for(gone, _SECONDS, f"all {resource.plural} of the module are gone")
 
 
 async def _delete(api: ApiClient, resource: Resource, thing: Object) -> None:

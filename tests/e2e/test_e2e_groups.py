@@ -9,7 +9,8 @@ from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.objects import Object, amounts
 from tests.controlplane.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.support.e2e.driver import ATTACHED, FAILED, driving
+from tests.support.e2e.driver import driving
+from tests.support.e2e.fabric import ATTACHED, FAILED
 from tests.support.e2e.gpus import gpu, mig_or_vgpu, partition
 from tests.support.e2e.installed_extender import InstalledExtender, shipped_configuration
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture

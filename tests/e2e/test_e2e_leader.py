@@ -16,13 +16,13 @@ from tests.controlplane.planes import LATER_GATES
 from tests.controlplane.resources import LEASES, RESOURCE_CLAIMS
 from tests.support.e2e.api_relay import ApiRelay, pass_on
 from tests.support.e2e.boundaries import Boundaries, Boundary
+from tests.support.e2e.fabric import ATTACHED
 from tests.support.e2e.installed_extender import ACCOUNT, NAMESPACE, shipped_configuration
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
 from tests.support.e2e.replicas import LEASE, Pair, Replica, grant, replica
 
 pytestmark = [pytest.mark.e2e, pytest.mark.plane(LATER_GATES), pytest.mark.asyncio(loop_scope="module")]
 
-ATTACHED = "example.com/attached"
 MANY = 30
 DURATION = 10
 TIMES = {"DURATION_SECONDS": str(DURATION), "RENEW_SECONDS": "8"}

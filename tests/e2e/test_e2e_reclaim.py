@@ -19,6 +19,7 @@ from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.objects import Object, binding, device
 from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
+from tests.support.e2e.fabric import ATTACHED, FAILED
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
 from tests.support.e2e.scenes import carry_out_apart
@@ -28,8 +29,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.a
 GRACE = 2.0
 OURS = "dra-extender"
 FOREIGN = "kube-scheduler"
-FAILED = "example.com/failed"
-ATTACHED = "example.com/attached"
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +89,9 @@ async def leave(scene: NamespaceFixture, client: ApiClient, manager: str, left: 
         )
 
 
-async def waiting_pod(scene: NamespaceFixture, name: str, claim: str, scheduler: str = "nobody") -> None:
-    """A pod that waits, because no scheduler of this name runs, and names the claim before it exists."""
-    await scene.pod(name, claim=claim, scheduler=scheduler)
+async def waiting_pod(scene: NamespaceFixture, name: str, claim: str) -> None:
+    """A pod that waits, because its scheduler does not run, and names the claim before it exists."""
+    await scene.pod(name, claim=claim, scheduler="nobody")
 
 
 async def taken(scene: NamespaceFixture, names: Sequence[str]) -> list[str]:

@@ -126,14 +126,14 @@ class Load:
         for each in self._made:
             await self._scene.wait_until_bound(each)
 
-    async def more(self, number: int = 6) -> None:
-        """Returns when so many further pods are bound."""
-        goal = len(self._made) + number
+    async def more(self) -> None:
+        """Return when six further pods are bound."""
+        goal = len(self._made) + 6
 
         async def made() -> bool:
             return len(self._made) >= goal
 
-        await self._scene.api.wait_for(made, 60.0, f"{number} pods more")
+        await self._scene.api.wait_for(made, 60.0, "six pods more")
         for each in self._made[:goal]:
             await self._scene.wait_until_bound(each)
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Final
 
 NEEDED: Final = {
@@ -21,23 +20,16 @@ MOUNTS: Final = (
 )
 
 
-def missing(
-    base: str,
-    *,
-    system: str = sys.platform,
-    user: int | None = None,
-    which: Callable[[str], str | None] = shutil.which,
-    mounts: Callable[[], bool] | None = None,
-) -> list[str]:
+def missing(base: str) -> list[str]:
     """A sentence for each thing that is missing; `base` is the image to build on, empty for one made here."""
     said = []
-    if system != "linux":
-        said.append(f"the image is built on Linux alone; this system is {system}")
-    elif (os.geteuid() if user is None else user) != 0:
+    if sys.platform != "linux":
+        said.append(f"the image is built on Linux alone; this system is {sys.platform}")
+    elif os.geteuid() != 0:
         said.append("only root may mount the layers and change to another user; run it as root")
     needed = NEEDED if base else {**NEEDED, **FOR_A_BASE}
-    said += [f"{name} is not installed, {why}" for name, why in needed.items() if which(name) is None]
-    if not said and not (mounts or may_mount)():
+    said += [f"{name} is not installed, {why}" for name, why in needed.items() if shutil.which(name) is None]
+    if not said and not may_mount():
         said.append("root may not mount file systems or make devices here, as in a container without privileges")
     return said
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,20 +16,14 @@ PROGRAMS: Final = {
 CONTROLLERS: Final = ("cpu", "memory", "pids")
 
 
-def missing(
-    *,
-    system: str = sys.platform,
-    user: int | None = None,
-    which: Callable[[str], str | None] = shutil.which,
-    tried: Callable[[], str] | None = None,
-) -> list[str]:
+def missing() -> list[str]:
     """A sentence for each thing that is missing."""
-    if system != "linux":
-        return [f"nodes run on Linux alone; this system is {system}"]
-    if (os.geteuid() if user is None else user) != 0:
+    if sys.platform != "linux":
+        return [f"nodes run on Linux alone; this system is {sys.platform}"]
+    if os.geteuid() != 0:
         return ["only root may mount, make cgroups and start containers; run it as root"]
-    said = [f"{name} is not installed, {why}" for name, why in PROGRAMS.items() if which(name) is None]
-    if not said and (refusal := (tried or try_namespaces)()):
+    said = [f"{name} is not installed, {why}" for name, why in PROGRAMS.items() if shutil.which(name) is None]
+    if not said and (refusal := try_namespaces()):
         said.append(refusal)
     return said
 

@@ -20,7 +20,8 @@ from tests.controlplane import objects
 from tests.simulation.cluster import NAMESPACE, WHOLE, random_kind, request, slices
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.views import OF_PODS, View
-from tests.support.e2e.driver import ATTACHED, FAILED, waiting_results
+from tests.support.e2e.driver import waiting_results
+from tests.support.e2e.fabric import ATTACHED, FAILED
 
 _CONTROLLER_SECONDS: Final = 0.5
 _COLLECT_SECONDS: Final = 6.0

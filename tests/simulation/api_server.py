@@ -167,11 +167,10 @@ class ApiServer:
         # A process that ends at once learns no more that its connections are lost.
         self._connections.clear()
 
-    def cut_watches(self, kind: StoredKind | None = None) -> None:
-        """Reset the connections of the watches that are open now, of all kinds or of one."""
-        for watch, connection in list(self._watches.items()):
-            if kind in (None, watch.kind):
-                connection.abort()
+    def cut_watches(self) -> None:
+        """Reset the connections of the watches that are open now."""
+        for connection in list(self._watches.values()):
+            connection.abort()
 
     def put(self, kind: StoredKind, thing: Json) -> None:
         """Create or change an object beside HTTP; its status, times and UID are stored as they are."""

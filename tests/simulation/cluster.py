@@ -9,7 +9,7 @@ from dra_extender.simulator.apiserver.store import Store
 
 from tests.controlplane import objects
 from tests.controlplane.objects import DRIVER, Object
-from tests.support.e2e.driver import ATTACHED, FAILED
+from tests.support.e2e.fabric import ATTACHED, FAILED
 
 NAMESPACE: Final = "default"
 WHOLE, SLOW, MIG, VGPU, SHARED, PAIR = KINDS = ("whole", "slow", "mig", "vgpu", "shared", "pair")

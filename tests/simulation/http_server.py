@@ -55,9 +55,9 @@ class HttpConnection(asyncio.Protocol):
         self._write(_head(status, head) + body)
         self._end()
 
-    def begin_stream(self, content_type: str = JSON) -> None:
+    def begin_stream(self) -> None:
         """Send the head of an answer that comes in pieces."""
-        self._write(_head(200, {"Content-Type": content_type, "Transfer-Encoding": "chunked"}))
+        self._write(_head(200, {"Content-Type": JSON, "Transfer-Encoding": "chunked"}))
 
     def send_piece(self, data: bytes) -> None:
         self._write(b"%x\r\n%b\r\n" % (len(data), data))

@@ -128,9 +128,9 @@ class Node:
         """End the kubelet by SIGTERM, or SIGKILL; containers run on."""
         await self._namespaces.end(KUBELET, kill=kill)
 
-    async def restart_kubelet(self, *, kill: bool = False) -> None:
+    async def restart_kubelet(self) -> None:
         """End the kubelet and start it again."""
-        await self.stop_kubelet(kill=kill)
+        await self.stop_kubelet()
         await self.start_kubelet()
 
     async def start_driver(self) -> None:

@@ -8,11 +8,10 @@ import aiohttp
 
 from tests.controlplane.apierror import ApiError
 from tests.controlplane.objects import Object
-from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
+from tests.controlplane.resources import RESOURCE_CLAIMS
+from tests.support.e2e.fabric import ATTACHED, FAILED
 from tests.support.e2e.namespace_fixture import NamespaceFixture
 
-ATTACHED = "example.com/attached"
-FAILED = "example.com/failed"
 LOOK_SECONDS = 0.1
 
 
@@ -22,23 +21,12 @@ class Driver:
     `idle` claims (by name) are left waiting.
     """
 
-    def __init__(
-        self,
-        scene: NamespaceFixture,
-        delay: float,
-        fails: Callable[[], bool] = lambda: False,
-        *,
-        after_nomination: bool = False,
-    ) -> None:
-        """`delay`: seconds after the allocation; `fails`: whether the device that is to be reported fails instead.
-
-        `after_nomination`: of claims of pods that have been nominated to a node alone, so that every bind comes to wait.
-        """
+    def __init__(self, scene: NamespaceFixture, delay: float, fails: Callable[[], bool]) -> None:
+        """`delay`: seconds after the allocation; `fails`: whether the device that is to be reported fails instead."""
         self.idle: set[str] = set()
         self._fails = fails
         self._scene = scene
         self._delay = delay
-        self._after_nomination = after_nomination
         self._seen: dict[tuple[str, str], float] = {}
 
     async def run(self) -> None:
@@ -46,13 +34,8 @@ class Driver:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                nominated = await self._nominated()
                 for claim in await self._scene.api.list(RESOURCE_CLAIMS, self._scene.name):
                     results = waiting_results(claim)
-                    if nominated is not None and not any(
-                        each["name"] in nominated for each in claim.get("status", {}).get("reservedFor", ())
-                    ):
-                        continue
                     key = (claim["metadata"]["uid"], str(claim.get("status", {}).get("allocation")))
                     since = self._seen.setdefault(key, loop.time()) if results else 0.0
                     if results and claim["metadata"]["name"] not in self.idle and loop.time() >= since + self._delay:
@@ -60,13 +43,6 @@ class Driver:
             except (ApiError, aiohttp.ClientError, TimeoutError, OSError):
                 pass
             await asyncio.sleep(LOOK_SECONDS)
-
-    async def _nominated(self) -> set[str] | None:
-        """Names of the pods whose devices are to be reported; None means any."""
-        if not self._after_nomination:
-            return None
-        pods = await self._scene.api.list(PODS, self._scene.name)
-        return {each["metadata"]["name"] for each in pods if each["status"].get("nominatedNodeName")}
 
     async def _report(self, claim: Object, results: list[Object]) -> None:
         told = {"type": FAILED if self._fails() else ATTACHED, "status": "True", "reason": "Test", "message": ""}
@@ -91,14 +67,10 @@ def waiting_results(claim: Object) -> list[Object]:
 
 @asynccontextmanager
 async def driving(
-    scene: NamespaceFixture,
-    delay: float = 0.3,
-    fails: Callable[[], bool] = lambda: False,
-    *,
-    after_nomination: bool = False,
+    scene: NamespaceFixture, delay: float = 0.3, fails: Callable[[], bool] = lambda: False
 ) -> AsyncIterator[Driver]:
     """A driver that works inside the block."""
-    driver = Driver(scene, delay, fails, after_nomination=after_nomination)
+    driver = Driver(scene, delay, fails)
     task = asyncio.create_task(driver.run())
     try:
         yield driver

@@ -91,9 +91,11 @@ class PodScene(NamespaceFixture):
 
         return await self._wait(name, running, "runs", seconds)
 
-    async def wait_until_ended(self, name: str, seconds: float = RUN_SECONDS) -> str:
+    async def wait_until_ended(self, name: str) -> str:
         """Wait until all containers of the pod have ended for good; returns its phase, Succeeded or Failed."""
-        pod = await self._wait(name, lambda pod: pod["status"].get("phase") in ("Succeeded", "Failed"), "ends", seconds)
+        pod = await self._wait(
+            name, lambda pod: pod["status"].get("phase") in ("Succeeded", "Failed"), "ends", RUN_SECONDS
+        )
         return str(pod["status"]["phase"])
 
     async def wait_until_gone(self, name: str) -> None:
@@ -104,10 +106,10 @@ class PodScene(NamespaceFixture):
 
         await self.api.wait_for(gone, GONE_SECONDS, f"pod {name} is gone")
 
-    async def container_id(self, name: str, container: str = "main") -> str:
-        """Which container of the runtime is the pod's container of this name now."""
+    async def container_id(self, name: str) -> str:
+        """Which container of the runtime is the pod's container now."""
         statuses = (await self.read(name))["status"].get("containerStatuses", ())
-        return next((str(each.get("containerID", "")) for each in statuses if each["name"] == container), "")
+        return next((str(each.get("containerID", "")) for each in statuses if each["name"] == "main"), "")
 
     async def wait_until_restarted(self, name: str, before: str) -> None:
         """Wait until the pod's container is another one of the runtime than `before`, and runs."""
