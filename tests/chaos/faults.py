@@ -10,7 +10,6 @@ from tests.support.e2e.api_relay import Answer, ApiCall, Forward, refusal
 
 # As long as the patience of one request is longer, a slow one is just slow.
 LATENCY_SECONDS: Final = 0.4
-LEASES: Final = "/leases"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,6 @@ from tests.support.e2e.workloads import clear_groups, create_group, member
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
-SECONDS = 60.0
-
 
 async def what_if(scene: NamespaceFixture, *arguments: str, command: str = "what-if") -> dict[str, Any]:
     """The answer of the command line as JSON; nothing in the scene is changed by it."""

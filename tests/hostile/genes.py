@@ -118,6 +118,13 @@ def smaller(gene: Gene) -> Iterator[Gene]:
             yield replace(gene, parts=(*gene.parts[:place], less_part, *gene.parts[place + 1 :]))
 
 
+def fewer(gene: Gene) -> Iterator[Gene]:
+    """The gene with one less of its first number, if one is left."""
+    count, *rest = gene.numbers
+    if count > 1:
+        yield replace(gene, numbers=(count - 1, *rest))
+
+
 def _shorter_pattern(pattern: str) -> Iterator[str]:
     """Halves and all but an end; what is no pattern is not accepted by anyone and ends there."""
     half = len(pattern) // 2

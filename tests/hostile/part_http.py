@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from random import Random
@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, Final, Self
 
 from tests.hostile.climbing import Part, Subject
-from tests.hostile.genes import Gene
+from tests.hostile.genes import Gene, fewer
 from tests.hostile.part_informer import CPU_SECONDS, MODULE
 from tests.hostile.verdicts import BROKEN, GROWN, STALL, Job, Limit, Measured
 from tests.hostile.worker import Worker, WorkerLostError
@@ -226,12 +226,7 @@ def _bodies(shape: str) -> Subject[Gene]:
         body = (shape, min(2 ** max(0, count), most), 2 ** min(length, 12), form)
         return {"kind": ATTACK, "path": _PATHS[path], "body": body}
 
-    def smaller(gene: Gene) -> Iterator[Gene]:
-        count, *rest = gene.numbers
-        if count > 1:
-            yield replace(gene, numbers=(count - 1, *rest))
-
-    return Subject(f"body of {shape}", make, change, job, lambda gene: str(job(gene)), smaller)
+    return Subject(f"body of {shape}", make, change, job, lambda gene: str(job(gene)), fewer)
 
 
 def _connections() -> Subject[Gene]:
@@ -249,12 +244,7 @@ def _connections() -> Subject[Gene]:
         connections = min(2**count, _MOST_CONNECTIONS, 2**31 // 2**size if form == 2 else 2**31)
         return {"kind": ATTACK, "count": connections, "form": form, "bytes": 2**size}
 
-    def smaller(gene: Gene) -> Iterator[Gene]:
-        count, *rest = gene.numbers
-        if count > 1:
-            yield replace(gene, numbers=(count - 1, *rest))
-
-    return Subject("connections held", make, change, job, lambda gene: str(job(gene)), smaller)
+    return Subject("connections held", make, change, job, lambda gene: str(job(gene)), fewer)
 
 
 PART: Final = Part("http", MODULE, lambda _: [(LIMITS, [*map(_bodies, _SHAPES), _connections()])], CPU_SECONDS, attack)

@@ -5,7 +5,6 @@ They come from another address than the victim, as a pod of a tenant does.
 
 import socket
 import ssl
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from random import Random
@@ -13,7 +12,7 @@ from threading import Event
 from typing import Final
 
 from tests.hostile.climbing import Part, Subject
-from tests.hostile.genes import Gene
+from tests.hostile.genes import Gene, fewer
 from tests.hostile.part_http import attack_with
 from tests.hostile.part_informer import CPU_SECONDS
 from tests.hostile.verdicts import BROKEN, GROWN, STALL, Job, Measured
@@ -86,12 +85,7 @@ def _handshakes() -> Subject[Gene]:
             "addresses": addresses,
         }
 
-    def smaller(gene: Gene) -> Iterator[Gene]:
-        count, *rest = gene.numbers
-        if count > 1:
-            yield replace(gene, numbers=(count - 1, *rest))
-
-    return Subject("handshakes", make, change, job, lambda gene: str(job(gene)), smaller)
+    return Subject("handshakes", make, change, job, lambda gene: str(job(gene)), fewer)
 
 
 PART: Final = Part("tls", MODULE, lambda _: [(LIMITS, [_handshakes()])], CPU_SECONDS, attack)
