@@ -23,7 +23,7 @@ NARROW_VIEWS: Final = {
     "nodes": "node",
     "problem": "node?name=none",
 }
-PICTURES: Final = {*((name, "light") for name in VIEWS), ("map", "dark")}
+PICTURES: Final = {("overview", "light"), ("node", "light"), ("why", "light")}
 LARGE_VIEWS: Final = {
     "overview": "overview",
     "pending": "pending",
