@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import Final
 
 from dra_extender.inspection.defrag.report import DefragReport, Finding
@@ -84,7 +83,7 @@ def _hindrances(report: DefragReport) -> Iterator[Part]:
 def _command(words: Sequence[str], width: int) -> Iterator[str]:
     """Yield the command for a shell, each line but the last with a backslash at its end."""
     line = INDENT.removesuffix(" ")
-    for word in chain(map(shlex.quote, words)):
+    for word in map(shlex.quote, words):
         if len(line) + len(word) + 3 > width:
             yield f"{line} \\"
             line = INDENT + INDENT.removesuffix(" ")
