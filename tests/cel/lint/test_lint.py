@@ -172,6 +172,18 @@ def test_what_is_doubtful_is_a_warning(expression: str, code: str) -> None:
     assert [(each.severity, each.code) for each in lint(expression)] == [("warning", code)]
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"{DRIVER} && device.attributes['*'].type == 'x'",
+        f"'type' in device.attributes['*'] && {OWN}.type == 'x'",
+        f"'type' in {OWN} && device.attributes['*'].type == 'x'",
+    ],
+)
+def test_a_domain_that_is_written_as_a_star_is_not_the_domain_of_the_driver(expression: str) -> None:
+    assert "unguarded-attribute" in {finding.code for finding in lint(expression)}
+
+
 CORRECT = [
     DRIVER,
     f"{DRIVER} && {A}.type == 'gpu'",

@@ -11,7 +11,7 @@ from dra_extender.allocator.demand.constraints import Constraint
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, evaluation_limits
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError, time_is_up
-from dra_extender.cel.analysis.attributes import OWN_DOMAIN
+from dra_extender.cel.analysis.attributes import ANY_DOMAIN
 from dra_extender.cel.device import Attribute
 from dra_extender.cel.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
 from dra_extender.cel.program import Program
@@ -262,5 +262,5 @@ def is_read(reads: Reads, driver: str, attribute: str) -> bool:
     domain, slash, name = attribute.rpartition("/")
     if not slash:
         domain = driver
-    own = domain == driver and f"{OWN_DOMAIN}/{name}" in reads
+    own = domain == driver and f"{ANY_DOMAIN}/{name}" in reads
     return own or attribute in reads or f"{domain}/{name}" in reads

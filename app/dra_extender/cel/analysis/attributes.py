@@ -22,7 +22,7 @@ SUFFIXES: Final = frozenset({"string", "int", "bool", "version", "strings", "int
 CAPACITY_SUFFIXES: Final = frozenset({"value", "quantity"})
 """Suffixes that users write behind a capacity; none exists."""
 _SHARED: Final = "allowMultipleAllocations"
-OWN_DOMAIN: Final = "*"
+ANY_DOMAIN: Final = "*"
 """Stands for `device.driver` as a domain, which differs between devices."""
 
 
@@ -54,18 +54,21 @@ class AccessKind(Enum):
 class AttributeAccess(msgspec.Struct, frozen=True):
     """`device.attributes[domain].name` or the same of capacity.
 
-    `domain` is a constant, OWN_DOMAIN, or None for another expression. `optional` says that one of the steps is optional.
+    `domain` is a constant, or None for an expression; `own_domain` says that this expression is `device.driver`. `optional` says
+    that one of the steps is optional.
     """
 
     device_map: str
     domain: str | None
+    own_domain: bool
     name: str
     optional: bool
 
     @property
     def key(self) -> tuple[str, str, str]:
         """Map, domain and name; the domain is empty if it is computed."""
-        return self.device_map, self.domain or "", self.name
+        domain = "device.driver" if self.own_domain else self.domain or ""
+        return self.device_map, domain, self.name
 
 
 def step_of(node: ast.SyntaxNode) -> SelectionStep | None:
@@ -117,11 +120,10 @@ def access_of(node: ast.SyntaxNode, *, tested: bool = False) -> AttributeAccess 
     owner = step.operand
     inner = step_of(owner)
     if inner is not None:
-        return AttributeAccess(device_map, inner.key, step.key, step.optional or inner.optional)
+        return AttributeAccess(device_map, inner.key, False, step.key, step.optional or inner.optional)
     assert isinstance(owner, ast.CallExpression)  # noqa: S101 - for the type checker: a key that is not constant is an index
-    domain = OWN_DOMAIN if is_device_field(owner.arguments[1], "driver") else None
     optional = step.optional or ast.INDEX_OPERATORS[owner.function]
-    return AttributeAccess(device_map, domain, step.key, optional)
+    return AttributeAccess(device_map, None, is_device_field(owner.arguments[1], "driver"), step.key, optional)
 
 
 def kind_of(node: ast.SyntaxNode) -> AccessKind:
@@ -134,8 +136,7 @@ def kind_of(node: ast.SyntaxNode) -> AccessKind:
     access = access_of(node)
     if access is None:
         return AccessKind.OTHER
-    is_bare = access.domain not in {None, OWN_DOMAIN} and not is_domain_name(access.domain or "")
-    if is_bare and access.name in SUFFIXES | CAPACITY_SUFFIXES:
+    if access.domain is not None and not is_domain_name(access.domain) and access.name in SUFFIXES | CAPACITY_SUFFIXES:
         return AccessKind.OTHER
     return AccessKind.ATTRIBUTE if access.device_map == "attributes" else AccessKind.CAPACITY
 
@@ -167,8 +168,8 @@ def read_attributes(root: ast.SyntaxNode) -> frozenset[str] | None:
             isinstance(node, ast.CallExpression) and node.function in ast.INDEX_OPERATORS
         ):
             access = access_of(node, tested=True)
-            if access is not None and access.domain is not None:
-                names.add(f"{access.domain}/{access.name}")
+            if access is not None and (access.domain is not None or access.own_domain):
+                names.add(f"{access.domain or ANY_DOMAIN}/{access.name}")
                 continue
             # `device` and `device.attributes` may be used as a whole.
             if is_device_field(node, "attributes"):

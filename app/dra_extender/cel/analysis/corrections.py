@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dra_extender.cel.analysis.attributes import (
-    OWN_DOMAIN,
+    ANY_DOMAIN,
     access_of,
     device_map_of,
     is_device_map,
@@ -45,14 +45,14 @@ class PublishedNames(NamedTuple):
 
     def has(self, read: "_Read") -> bool:
         domains = self.domains.get((read.device_map, read.name), ())
-        return read.domain in domains or (read.domain == OWN_DOMAIN and bool(domains))
+        return read.domain in domains or (read.domain == ANY_DOMAIN and bool(domains))
 
     def moved(self, read: "_Read") -> "_Read | None":
         """Return the one place where devices have what is not at the place where it is read, in that map if it is there."""
-        is_known = read.domain == OWN_DOMAIN or any(read.domain in domains for domains in self.domains.values())
+        is_known = read.domain == ANY_DOMAIN or any(read.domain in domains for domains in self.domains.values())
         for device_map in () if self.has(read) else sorted(DEVICE_MAPS, key=lambda other: other != read.device_map):
             domains = self.domains.get((device_map, read.name), ())
-            places = {read.domain if read.domain == OWN_DOMAIN else domain for domain in domains}
+            places = {read.domain if read.domain == ANY_DOMAIN else domain for domain in domains}
             if is_known:
                 places &= {read.domain}
             if places:
@@ -69,7 +69,7 @@ class _Read(NamedTuple):
 
     @property
     def holder(self) -> str:
-        key = "device.driver" if self.domain == OWN_DOMAIN else text_literal(self.domain)
+        key = "device.driver" if self.domain == ANY_DOMAIN else text_literal(self.domain)
         return f"device.{self.device_map}[{key}]" if self.domain else f"device.{self.device_map}"
 
     @property
@@ -167,7 +167,8 @@ def _reads(root: ast.SyntaxNode) -> Iterator[_Read]:
 def _read(node: ast.SyntaxNode) -> _Read | None:
     access = access_of(node, tested=True)
     if access is not None:
-        return None if access.domain is None else _Read(access.device_map, access.domain, access.name)
+        domain = ANY_DOMAIN if access.own_domain else access.domain
+        return None if domain is None else _Read(access.device_map, domain, access.name)
     match node:
         case (
             ast.Select(operand=holder, field=name)

@@ -10,7 +10,6 @@ from typing import Final
 
 from dra_extender.cel.analysis.attributes import (
     CAPACITY_SUFFIXES,
-    OWN_DOMAIN,
     SUFFIXES,
     AttributeAccess,
     access_of,
@@ -169,11 +168,11 @@ def _unguarded(node: ast.SyntaxNode, facts: frozenset[Fact]) -> Iterator[tuple[a
 
 
 def _is_guarded(access: AttributeAccess, facts: frozenset[Fact]) -> bool:
-    if access.optional or access.key in facts or access.domain is None:
+    if access.optional or access.key in facts or (access.domain is None and not access.own_domain):
         return True
-    if access.domain == OWN_DOMAIN:
+    if access.own_domain:
         return any(fact[0] == "driver" for fact in facts)
-    return bool({("driver", access.domain), ("domain", access.domain)} & facts)
+    return bool({("driver", access.domain or ""), ("domain", access.domain or "")} & facts)
 
 
 def _established(node: ast.SyntaxNode, *, truth: bool) -> frozenset[Fact]:

@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Final
 
 from dra_extender.cel.analysis.attributes import (
-    OWN_DOMAIN,
     access_of,
     device_map_of,
     driver_of,
@@ -77,8 +76,7 @@ def _largest_device(tree: ast.SyntaxNode) -> DeviceActivation:
         access = access_of(node)
         if access is None:
             continue
-        domain = driver if access.domain in {None, OWN_DOMAIN} else access.domain
-        name = f"{domain}/{access.name}"
+        name = f"{access.domain or driver}/{access.name}"
         if access.device_map == "attributes":
             attributes[name] = value
         else:
