@@ -31,6 +31,10 @@ def test_queries_read_metrics_that_exist_with_labels_that_they_have() -> None:
         assert shown <= labels, name
 
 
+def test_each_panel_says_what_it_shows() -> None:
+    assert [panel["title"] for panel in panels() if not panel.get("description")] == []
+
+
 def test_links_lead_to_sections_of_the_runbooks_of_this_version() -> None:
     sections = {each.lower() for each in re.findall(r"^## (DRAExtender\w+)", RUNBOOKS.read_text(), flags=re.MULTILINE)}
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())

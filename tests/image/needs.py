@@ -24,7 +24,7 @@ def missing(base: str) -> list[str]:
     """A sentence for each thing that is missing; `base` is the image to build on, empty for one made here."""
     said = []
     if sys.platform != "linux":
-        said.append(f"the image is built on Linux alone; this system is {sys.platform}")
+        said.append(f"the image is built only on Linux; this system is {sys.platform}")
     elif os.geteuid() != 0:
         said.append("only root may mount the layers and change to another user; run it as root")
     needed = NEEDED if base else {**NEEDED, **FOR_A_BASE}

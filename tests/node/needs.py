@@ -19,7 +19,7 @@ CONTROLLERS: Final = ("cpu", "memory", "pids")
 def missing() -> list[str]:
     """A sentence for each thing that is missing."""
     if sys.platform != "linux":
-        return [f"nodes run on Linux alone; this system is {sys.platform}"]
+        return [f"nodes run only on Linux; this system is {sys.platform}"]
     if os.geteuid() != 0:
         return ["only root may mount, make cgroups and start containers; run it as root"]
     said = [f"{name} is not installed, {why}" for name, why in PROGRAMS.items() if shutil.which(name) is None]
