@@ -30,6 +30,7 @@ _CLASS: Final = re.compile(r"^class ([A-Z]\w+)", re.MULTILINE)
 _CALL: Final = re.compile(
     r"(?:`|^\$ |^    |--from \. )(?:\.venv/bin/)?(?:dra-extender|kubectl[ -]dra) ([a-z][^`#|<\n]*)", re.MULTILINE
 )
+_STUMBLED: Final = re.compile(r"(?<!leaves it )\balone\b|\bwho may\b|\b(?!that |had )([a-z]+ )\1")
 _PATH: Final = re.compile(r"(?:app|tests|deploy|helm|docs|bench)/[\w./-]+")
 
 
@@ -101,6 +102,13 @@ def test_nothing_is_said_of_one_machine(name: str) -> None:
         )
         == []
     )
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_words_that_readers_stumble_over_are_not_used(name: str) -> None:
+    """`alone` for only (something may be left alone), `who may` for with the right to, and a word twice."""
+    prose = _CODE.sub("", text_of(name))
+    assert [found[0] for found in _STUMBLED.finditer(prose)] == []
 
 
 @cache
